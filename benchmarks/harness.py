@@ -22,6 +22,7 @@ HOST = "127.0.0.1"
 CONTENDERS = {
     "waypost": "benchmarks.contenders.waypost_hub",
     "guarded": "benchmarks.contenders.guarded_hub",
+    "replica": "benchmarks.contenders.replica_hub",
     "mcp lowlevel": "benchmarks.contenders.mcp_lowlevel",
     "fastmcp": "benchmarks.contenders.fastmcp4",
     "static": "benchmarks.contenders.static_asgi",
@@ -32,6 +33,7 @@ CONTENDERS = {
     "contextforge": "benchmarks.contenders.contextforge",
     "worker hub": "benchmarks.contenders.worker_hub",
     "websockets echo": "benchmarks.contenders.websocket_echo",
+    "console hub": "benchmarks.contenders.console_hub",
 }
 MCP_SERVERS = ("waypost", "mcp lowlevel", "fastmcp")
 POLL_SECONDS = 0.002
@@ -63,6 +65,10 @@ def _pin_contender() -> None:
     os.sched_setaffinity(0, {_CORES[0]})
 
 
+def _unpin() -> None:
+    os.sched_setaffinity(0, _CORES)
+
+
 def environment(data: Path | None = None) -> dict[str, str]:
     """A contender's environment: this source tree, and its own data directory."""
     extra = {"WAYPOST_DATA": str(data)} if data else {}
@@ -72,7 +78,7 @@ def environment(data: Path | None = None) -> dict[str, str]:
 class Server:
     """A running contender."""
 
-    def __init__(self, name: str, *, tools: int = 1, stdio: bool = False) -> None:
+    def __init__(self, name: str, *, tools: int = 1, stdio: bool = False, is_pinned: bool = True) -> None:
         self.name = name
         self.tools = tools
         self.port = 0 if stdio else free_port()
@@ -89,7 +95,7 @@ class Server:
                 bufsize=0,
                 cwd=self.scratch,
                 env=environment(self.scratch / "data"),
-                preexec_fn=_pin_contender,
+                preexec_fn=_pin_contender if is_pinned else _unpin,
             )
 
     def wait_until_listening(self, timeout: float) -> None:
@@ -140,9 +146,11 @@ class Fleet:
         self.report = report
         self.servers: list[Server] = []
 
-    def start(self, name: str, *, tools: int = 1, stdio: bool = False, timeout: float = 20.0) -> Server | None:
+    def start(
+        self, name: str, *, tools: int = 1, stdio: bool = False, is_pinned: bool = True, timeout: float = 20.0
+    ) -> Server | None:
         """Start one and wait for its port; a failure is noted in the report and gives None."""
-        server = Server(name, tools=tools, stdio=stdio)
+        server = Server(name, tools=tools, stdio=stdio, is_pinned=is_pinned)
         try:
             if not stdio:
                 server.wait_until_listening(timeout)

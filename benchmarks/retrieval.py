@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.retrieval --data FOLDER
 
 Each folder in FOLDER is a set: `tools.jsonl` with `id`, `server`, `name`, `description` and `inputSchema`, and
-`queries.jsonl` with `query` and `gold`, the ids of the right tools. Without FOLDER only the small set in
-`benchmarks/retrieval_sets` is measured.
+`queries.jsonl` with `query` and `gold`, the ids of the right tools. Without FOLDER only the two small sets in
+`benchmarks/retrieval_sets` are measured.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Set(NamedTuple):
 
 
 def sets(data: Path | None) -> list[Set]:
-    """Our own set, and those of a folder."""
-    folders = [OWN / "office", *(_folders(data) if data is not None else ())]
+    """Our own sets, and those of a folder."""
+    folders = [*_folders(OWN), *(_folders(data) if data is not None else ())]
     return [
         Set(folder.name, _lines(folder / "tools.jsonl", Tool), _lines(folder / "queries.jsonl", Question))
         for folder in folders
@@ -104,9 +104,11 @@ def _lines(file: Path, kind: type[Any]) -> list[Any]:
 
 def rankers(tools: list[Tool]) -> dict[str, Ranker]:
     """Every contender, with these tools in its index."""
-    found = {"weighted": _waypost(tools, "weighted"), "hybrid words": _waypost(tools, "hybrid")}
+    rankings: tuple[Ranking, ...] = ("hybrid", "auto")
+    found = {"weighted": _waypost(tools, "weighted")}
+    found |= {f"{ranking} words": _waypost(tools, ranking) for ranking in rankings}
     if is_installed():
-        found["hybrid"] = _waypost(tools, "hybrid", Embeddings())
+        found |= {ranking: _waypost(tools, ranking, Embeddings()) for ranking in rankings}
     fastmcp = _fastmcp(tools)
     return found if fastmcp is None else {"fastmcp bm25": fastmcp, **found}
 
@@ -183,7 +185,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     if data is None:
-        print(f"Only our own small set: name a folder of sets with --data or {VARIABLE} for more.")
+        print(f"Only our own small sets: name a folder of sets with --data or {VARIABLE} for more.")
     print(f"{'set':<16}{'tools':>6}{'queries':>8}  {'ranker':<14}{'R@5':>6}{'nDCG@10':>9}{'MRR@10':>8}{'p50 ms':>8}")
     for each in found:
         for name, ranker in rankers(each.tools).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,8 @@ LAYERS = (
     {"testing"},
     {"hub"},
     {"runtime"},
-    {"api", "hooks"},
+    {"console"},
+    {"api", "hooks", "hub_options"},
     {"gateway"},
     {"imports", "search"},
     {"workflows"},
@@ -26,7 +28,7 @@ LAYERS = (
     {"worker"},
     {"workers"},
     {"upstreams", "identity.key_ring"},
-    {"runtime.core", "runtime.component"},
+    {"runtime.core", "runtime.component", "runtime.replicas", "runtime.feed"},
     {"transports"},
     {"protocol"},
     {"policy"},
@@ -36,9 +38,10 @@ LAYERS = (
     {"queues"},
     {"stores"},
     {"buses"},
+    {"outbound"},
     {"config", "settings"},
     {"wire"},
-    {"corked", "errors", "kinds", "loops", "redaction", "suggestions", "version"},
+    {"errors", "kinds", "loops", "redaction", "suggestions", "version"},
 )
 """The packages from top to bottom; a package imports from those below it."""
 
@@ -47,108 +50,123 @@ ENTRY_POINTS = {"__init__", "__main__"}
 """`import waypost` and `python -m waypost` may use everything."""
 
 PUBLIC = {
-    "api": "Api",
-    "buses": "Bus LocalBus",
+    "api": "Api Changes ManagedHub PREFIX Role VIA_HEADER match_segments may_act_as",
+    "buses": "Bus LocalBus MAX_MESSAGE_BYTES Subscription create_bus",
     "capabilities": """
         ANONYMOUS ANSWER_TIMEOUT_S Caller CallerType Capability Catalog Chain Change Component Context DetachedCaller
         FROM_OUTSIDE GATEWAY_TOOLS Handler HeaderParameter InputNeeded Kind ListKind MAX_CALL_DEPTH MAX_URI_CHARACTERS
         McpFeatures Metadata OPEN Offer OpenForm Options PREFIXES Pausable Principal Priority Prompt PromptMessage
-        Question RawForm Registry Resource ResourceOptions Result Services Session Tool ToolOptions Toolkit UriTemplate
-        Validator ask_client check_limits check_list check_name check_supported decode_result disambiguate encode_json
-        expand failure fold_name form_question instantiate is_input_needed is_raw is_wire_name list_everything make_tool
-        models parse_options parse_roots parse_sampling_answer pause_deadline prompt_from_function prompt_from_template
-        questions read_header_parameters require resource_from_function returns roots_question round_trip_json
-        sampling_question signatures to_contents to_messages to_older_form to_portable to_result tool tool_from_function
-        tool_options with_defaults
+        Question RawForm Registry Resource ResourceOptions Result RowKey Services Session Tool ToolOptions Toolkit
+        Unknown UriTemplate Validator ask_client check_limits check_list check_name check_supported counted
+        decode_result disambiguate encode_json expand failure fold_name form_question instantiate is_input_needed
+        is_raw is_wire_name list_everything make_tool models needs_portable_names parse_options parse_roots
+        parse_sampling_answer pause_deadline prompt_from_function prompt_from_template questions read_header_parameters
+        require resource_from_function returns roots_question round_trip_json sampling_question signatures to_contents
+        to_messages to_older_form to_portable to_result tool tool_from_function tool_options unknown_tool
+        with_defaults
     """,
     "cli": "main",
+    "console": "Console",
     "config": """
-        Branch Capability CliConnection Command Composer Config Connection DAY_MS Directory Environment ErrorClass
-        Evidence EvidenceNeed Expose Fallback Finding Idempotent Import ItemName KeyPath Loaded McpConnection Millis
-        Name Node OnEnter OnTimeout Proxy Refused Reliability RestConnection Retry Schema Search State Step StepRoute
-        Transition Workflow changes check_prompts dotted events examine load models printable quoted refuse reload
-        resolve rules schema watch_folders
+        CLIENTS Client JSON Machine Server TOML Unreadable YAML append_items remove_entry set_entry this_machine
+        Branch Capability CliConnection ClientServer Command Composer Config Connection DAY_MS Decoder Directory
+        Environment ErrorClass Evidence EvidenceNeed ExpandedCapability ExpandedWorkflow Expose Fallback Finding
+        Idempotent Import ItemName KeyPath Loaded McpConnection Millis Name Node OnEnter OnTimeout Proxy Refused
+        Reliability RestConnection Retry Schema Search State Step StepRoute Transition UNKNOWN Workflow changes
+        check_prompts dotted escape events examine expand_data find_variables load models printable quoted quoted_file
+        refuse reload rules schema to_prefix watch_folders
     """,
     "documents": """
-        Delegation Documents FolderPaths FolderSnapshots LinkFound NAME OPERATOR SkillFolders build_documents
-        check_new_id did_you_mean host_documents manifest open_directory problems read_beginning read_settings skill_uri
+        Delegation Documents FetchLimits FolderPaths FolderSnapshots LinkFound NAME OPERATOR SkillFolders
+        build_documents check_new_id did_you_mean host_documents manifest open_directory problems read_beginning
+        read_settings skill_uri
     """,
     "execution": """
-        ARGUMENT_ERRORS BreakerState Breakers Bulkheads Counters Deadline FairSlots Permit Pipeline Pool ProcessResult
-        Shares Stall Ticker Watchdog check_output error_result log_stall make_environment run_process span ticker
-        tracing
+        ARGUMENT_ERRORS BreakerState Breakers Budgets Bulkheads CallHistory Counters Deadline FairSlots Lease
+        LeaseNeeded MAX_ATTEMPTS MAX_LEASES MinuteSample Permit Pipeline Pool SharedBulkheads
+        ProcessResult STEP_S Shares Ticker check_output error_result make_environment run_process span ticker tracing
     """,
-    "gateway": "Gateway",
+    "gateway": "Directory Gateway Item ItemKind",
     "identity": """
-        Authentication HUB INVALID Key KeyChange KeyEntry KeyRing MISSING RevocationWatcher Unauthorized Vault
-        authentication digest new_key problems
+        ATTEMPT_TTL_S Attempt Authentication HUB INVALID Key KeyChange KeyEntry KeyRing MISSING ProviderSignIn
+        RevocationWatcher SIGN_IN_TOKEN_TTL_S SignInFailed Unauthorized Vault authentication digest
+        make_sign_in_token new_key problems read_sign_in_token
     """,
     "imports": """
-        Exposed Exposures FOREIGN HeldTool Imports Offer UpstreamRow build_offers find_missing_tools
+        Exposed Exposures FOREIGN HeldTool Imports Offer Pending UpstreamRow build_offers find_missing_tools
+    """,
+    "outbound": """
+        Address ConnectionPool Egress EgressFailed EgressRefused EgressResponse EventStream Feed HttpError Reason
+        Request Response TooLarge find_proxy parse_address
     """,
     "policy": """
-        AuditLog Policy PolicyGuard Record Rule TokenRefused Verdict build_guard decider hidden onlookers tokens_under
-        verify writer
+        AdministrativeAction Anchors AuditChains AuditLog CapabilityTokens HUB Policy PolicyGuard Record Refusals Rule
+        TokenRefused Verdict Via decider hidden onlookers writer
     """,
     "protocol": """
-        CALL_FAILED Connection Engine EngineSettings EventStream Exchange Host LegacySession Page REPEATED_HEADER
-        Response STOPPING Seal SessionOutlet SkillSource VERSION dispatch legacy methods modern track_request
+        Add Broadcast CALL_FAILED Connection Direction Engine EventStream Exchange Host LegacySession LoggedMessage
+        METHOD Page REPEATED_HEADER Relay Response STOPPING Seal SessionOutlet SkillSource StreamReader Subscription
+        VERSION legacy methods modern track_request unwrap_message wrap_message
     """,
     "queues": "Delivery StoreQueue",
     "runtime": """
-        Change Component ConfigurationFile Core CoreOptions Launch Runtime build_app check find is_component load_module
-        print_ready serve
+        Change ChangeFeed Component ConfigurationFile Core CoreOptions Launch Listener Replicas Runtime
+        STOP_TIMEOUT_S Switch build_app check find is_component load_module print_ready serve_http
     """,
-    "search": "Document Embeddings Ranking SearchIndex is_installed",
+    "search": "Document Embeddings Found Matrix Ranking Reason SearchIndex View is_installed",
     "skills": "BRANCH CORE SkillSet Skills decode media_type tool_name",
     "stores": """
-        AuditEntry Block Database Document Documents Entry HistoryEntry InstanceRecord Job Jobs LAST MAX_KEY_BYTES Note
-        Place RETENTION_S RequestRecord Reservation Secret SessionRecord SqliteDatabase Store StoredEvent TaskRecord
-        WORKFLOW_PREFIX data_directory detect_persisted directory from_json is_key schema shorten_key sqlite to_json
-        urls
+        AuditEntry Block Budget BudgetStore DATA_VARIABLE DEFAULT_RETENTION_S HIDDEN_SCOPE Database Document Documents
+        Entry HistoryEntry Holding InstanceFilter InstanceRecord Job Jobs LAST MAX_KEY_BYTES Note
+        Place RequestRecord Reservation Secret SessionRecord SqliteDatabase Store StoredEvent TaskRecord
+        WORKFLOW_PREFIX data_directory derive_key detect_persisted directory from_json is_key schema shorten_key
+        PROXY Replica ReplicaStatus ReplicaStore WorkerRecord WorkerStore sqlite to_json urls
     """,
     "transports": """
-        Endpoint Gate HttpApp MemoryLink OperatorAnswer OperatorRequest PendingRequests encode_refusal find_bound_hosts
-        headers_too_large server stdio
+        AnswerStream Endpoint Gate HttpApp LoggedApp MemoryLink OperatorAnswer OperatorRequest PendingRequests
+        encode_refusal find_bound_hosts headers_too_large server stdio
     """,
     "upstreams": """
-        Answerer Client ELICITATION_COMPLETE Egress EgressFailed EgressRefused EgressResponse HttpTransport Listener
-        Offers ProgressReporter Reply ResourceSubscriptions SERVER_REQUESTS UpstreamStatus UpstreamUnavailable Upstreams
+        Answerer Client ELICITATION_COMPLETE HttpTransport Limits Listener Offers ProgressReporter Reply
+        ResourceSubscriptions SERVER_REQUESTS UpstreamStatus UpstreamUnavailable Upstreams
         open_client requires_task task_in
     """,
     "wire": """
-        ALL Annotations Audio BlobContents Block CLIENT_CAPABILITIES CLIENT_INFO CONTENT_TYPES Contents DIRECTORY
-        Definition EmbeddedResource Image Implementation LATEST_LEGACY LEGACY LOG_LEVEL LOG_LEVELS ListenFilter Message
-        PROTOCOL_VERSION PromptArgument PromptDefinition RequestId RequestMeta ResourceDefinition ResourceLink
-        SERVER_INFO SUBSCRIPTION_ID SkillEntry SkillFile TemplateDefinition Text TextContents ToolAnnotations
-        ToolDefinition ToolExecution V2025_03_26 V2025_06_18 V2025_11_25 V2026_07_28 as_block at_least contents decode
-        decode_cursor downgrade encode encode_cursor encode_lossy find_id is_modern messages negotiate params
-        replace_surrogates versions
+        ALL Annotations Audio BlobContents Block CLIENT_CAPABILITIES CLIENT_INFO CONTENT_TYPES Cancelled Contents
+        DIRECTORY Definition EmbeddedResource Image Implementation LATEST_LEGACY LEGACY LOG_LEVEL LOG_LEVELS
+        ListenFilter Message PROTOCOL_VERSION PromptArgument PromptDefinition RequestId RequestMeta
+        ResourceDefinition ResourceLink SERVER_INFO SUBSCRIPTION_ID SkillEntry SkillFile TemplateDefinition Text
+        TextContents ToolAnnotations ToolDefinition ToolExecution V2025_03_26 V2025_06_18 V2025_11_25 V2026_07_28
+        at_least contents decode decode_cursor downgrade encode encode_cursor encode_lossy find_id is_modern messages
+        negotiate params replace_surrogates versions
     """,
     "worker": "InvocationFailed Worker register_worker",
     "workers": """
-        Action Activation Binding Call DEFAULT Failure Filter Function FunctionRegistered Given HubListener
-        InvocationResult InvokeFunction MAX_MESSAGE_BYTES OBSERVE_FEATURE Observable Observe ObserveResult ObserveSource
-        ObserveTarget ObserverAck ObserverAdded ObserverInfo ObserverRemoved ObserverStateChanged Origin Ping Reattach
-        RegisterFunction RegisterTrigger RegisterTriggerType RegistrationRejected Text TriggerRegistrationResult
-        TriggerType UNKNOWN Unobserve UnregisterTrigger WorkerRegistered Workers caller_of describe_worker encode
-        find_function_tool frames hosted is_internal is_open_to_all read_failure to_exception trace_here
+        Action Binding Call DEFAULT Failure Filter Function FunctionRegistered Given HubListener InvocationResult
+        InvokeFunction MAX_MESSAGE_BYTES Observable Observe ObserverAdded ObserverInfo Origin RegisterFunction
+        RegisterTrigger TriggerRegistrationResult TriggerType UNKNOWN WorkerRegistered Workers caller_of describe_worker
+        encode find_function_tool frames function_not_found hosted is_internal is_open_to_all read_failure share_workers
+        trace_here
     """,
     "workflows": """
-        ADMIN Answer Capabilities CapabilityCall Created DefaultingForm Definition Engine ExecutorContext
-        IDEMPOTENCY_KEY ISOLATED Instance MOST_HISTORY Mcp NonInteractiveCaller Noop Outcome PROXY Page Reason Replay
-        Report Rest Run Runs Scope Supervised Trouble Workflows called_names check_workflows compile_guards
-        describe_instance format_time graph input_schema instance_id_of is_idempotent mask_answer may_bring nearest
+        ADMIN Answer Capabilities CapabilityCall Created Definition Engine ExecutorContext IDEMPOTENCY_KEY ISOLATED
+        Instance MOST_HISTORY Mcp NonInteractiveCaller Noop Outcome PROXY Page RESUME Replay Report Rest Run RunFilter
+        Runs Scope Supervised Trouble Workflows build_tool called_names check_workflows compile_guards executors_in
+        format_time graph input_schema instance_id_of is_idempotent mask_answer may_bring may_decide nearest
         no_instance_error parse_recording replay resolve resolve_capability simulate supervise to_result views
         with_defaults
     """,
 }
 """What each package offers to the others; everything else in it is private to it."""
 
-MAX_MODULES = 340
+MAX_MODULES = 284
+KINDS = ("api", "cli", "console", "buses", "workflows/executors", "workflows/guards", "skills/core")
+"""Where each resource of the API, command, page, adapter or kind is one file: these grow with what the hub can do."""
 MAX_MODULE_LINES = 700
 MAX_FUNCTION_LINES = 60
 MAX_ATTRIBUTES = 15
+MAX_SHORT_SHARE = 0.1
+"""A helper of a few lines that is used once says little more than its body."""
 
 
 class Import(NamedTuple):
@@ -278,7 +296,9 @@ def test_packages_import_only_public_names_of_each_other() -> None:
 
 
 def test_two_modules_that_always_change_together_are_one() -> None:
-    assert len(MODULES) <= MAX_MODULES
+    kinds = tuple(f"{folder}/" for folder in KINDS)
+
+    assert len([file for file in MODULES if not str(file.relative_to(SOURCE)).startswith(kinds)]) <= MAX_MODULES
 
 
 @pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(SOURCE)))
@@ -288,6 +308,19 @@ def test_functions_and_classes_stay_small(file: Path) -> None:
             assert (node.end_lineno or 0) - node.lineno < MAX_FUNCTION_LINES, f"{node.name}, line {node.lineno}"
         elif isinstance(node, ast.ClassDef) and file.name != "settings.py":
             assert len(attributes(node)) <= MAX_ATTRIBUTES, f"{node.name}: {sorted(attributes(node))}"
+
+
+def test_few_private_functions_are_short_and_used_once() -> None:
+    private = short = 0
+    for file in MODULES:
+        text = file.read_text()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and re.match("_[^_]", node.name):
+                private += 1
+                is_short = (node.end_lineno or 0) - node.lineno + 1 < 5
+                short += is_short and len(re.findall(rf"\b{node.name}\b", text)) <= 2
+
+    assert short < private * MAX_SHORT_SHARE, f"{short} of {private}"
 
 
 def attributes(node: ast.ClassDef) -> set[str]:

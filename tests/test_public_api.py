@@ -75,6 +75,7 @@ HEAVY = (
     "jsonschema_rs",
     "pydantic",
     "starlette",
+    "urllib.request",
     "uvicorn",
     "watchfiles",
     "waypost.cli",

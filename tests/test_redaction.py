@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from waypost.redaction import is_secret_name, redacted, secrets_of, without
+from waypost.redaction import is_secret_name, is_secret_variable, redacted, secrets_of, without
 
 
 def test_configured_values_of_six_characters_are_secrets_and_shorter_ones_words() -> None:
@@ -77,6 +77,16 @@ def _timed(text: str) -> float:
 @pytest.mark.parametrize("name", ["password", "API_TOKEN", "sshKey", "credentials", "Set-Cookie", "passwd", "keys"])
 def test_what_is_called_like_a_secret_is_one(name: str) -> None:
     assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["API_TOKEN", "DB_PASS", "GITHUB_PAT", "X-Auth", "SENTRY_DSN", "pwd"])
+def test_a_variable_may_be_called_like_a_secret_in_one_short_word(name: str) -> None:
+    assert is_secret_variable(name)
+
+
+@pytest.mark.parametrize("name", ["", "AUTHOR", "COMPASS", "PATH", "passed", "pattern"])
+def test_a_short_word_counts_as_a_whole_only(name: str) -> None:
+    assert not is_secret_variable(name)
 
 
 @pytest.mark.parametrize("name", ["", "user", "path", "sha256"])

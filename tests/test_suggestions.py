@@ -120,3 +120,9 @@ def test_of_many_names_those_that_share_most_pairs_are_preselected() -> None:
     assert len(found) == MAX_CANDIDATES
     assert "worker-9998" in found
     assert preselect("x", ["a", "b"]) == ["a", "b"]
+
+
+def test_a_prefix_that_both_have_makes_names_no_more_similar() -> None:
+    assert find_nearest("docs://gone", ["docs://logo", "docs://readme"]) == []
+    assert find_nearest("docs://redme", ["docs://logo", "docs://readme"]) == ["docs://readme"]
+    assert find_nearest("skil:hello", ["skill:hello"]) == ["skill:hello"]

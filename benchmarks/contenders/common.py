@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 UPSTREAM = "WAYPOST_BENCH_UPSTREAM"
 """The environment variable that tells a gateway what it stands in front of."""
+STORE = "WAYPOST_BENCH_STORE"
+"""The environment variable that tells replicas which database they share."""
 WORKER_PORT = "WAYPOST_BENCH_WORKER_PORT"
 """The environment variable that tells a hub where workers connect to."""
 

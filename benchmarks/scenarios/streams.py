@@ -66,7 +66,8 @@ def _measure(report: Report, server: Server, era: str, count: int, settings: Set
         client.expect(wire.modern(server.port, "tools/call", wire.ADD), wire.SUM)
         before = server.rss_mb()
         requests = _requests(client, era, count)
-    uvloop.run(_Audience(report, server, era, requests).attend(before, settings.rounds))
+    audience = Audience(report, server.name, [server], _case(era, count), READY[era], requests)
+    uvloop.run(audience.attend(before, settings.rounds))
 
 
 def _requests(client: Client, era: str, count: int) -> list[bytes]:
@@ -88,15 +89,18 @@ def _get(port: int, session: str) -> bytes:
     return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
 
 
-class _Audience:
-    """All the streams of one server, and when each of them heard."""
+class Audience:
+    """All the streams of one server, or of several in turn, and when each of them heard."""
 
-    def __init__(self, report: Report, server: Server, era: str, requests: list[bytes]) -> None:
+    def __init__(
+        self, report: Report, name: str, servers: list[Server], case: str, ready: bytes, requests: list[bytes]
+    ) -> None:
         self.report = report
-        self.server = server
+        self.name = name
+        self.servers = servers
         self.requests = requests
-        self.case = _case(era, len(requests))
-        self.ready = READY[era]
+        self.case = case
+        self.ready = ready
         self.heard: list[float] = []
         self.everybody = asyncio.Event()
         self.lost = ""
@@ -107,11 +111,11 @@ class _Audience:
         try:
             async with asyncio.timeout(OPEN_WITHIN):
                 for start in range(0, len(self.requests), BATCH):
-                    batch = self.requests[start : start + BATCH]
-                    listeners += await asyncio.gather(*(self._open(request) for request in batch))
+                    batch = range(start, min(start + BATCH, len(self.requests)))
+                    listeners += await asyncio.gather(*(self._open(place) for place in batch))
             await asyncio.sleep(SETTLE_SECONDS)
-            weight = (self.server.rss_mb() - before) * 1024 / len(listeners)
-            self.report.row(NAME, f"{self.case}, memory of each", "KB").add(weight)
+            weight = (sum(server.rss_mb() for server in self.servers) - before) * 1024 / len(listeners)
+            self.report.row(self.name, f"{self.case}, memory of each", "KB").add(weight)
             for _ in range(rounds):
                 await self._announce()
         finally:
@@ -119,10 +123,10 @@ class _Audience:
             for listener in listeners:
                 listener.transport.abort()
 
-    async def _open(self, request: bytes) -> _Listener:
-        loop = asyncio.get_running_loop()
+    async def _open(self, place: int) -> _Listener:
+        loop, port = asyncio.get_running_loop(), self.servers[place % len(self.servers)].port
         _, listener = await loop.create_connection(
-            lambda: _Listener(self, request, loop.create_future()), "127.0.0.1", self.server.port
+            lambda: _Listener(self, self.requests[place], loop.create_future()), "127.0.0.1", port
         )
         await listener.opened
         return listener
@@ -131,30 +135,34 @@ class _Audience:
         """Change the tools once and wait for the last stream to hear of it."""
         self.heard.clear()
         self.everybody.clear()
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
-        cpu, generator = self.server.cpu_seconds(), time.process_time()
+        port = self.servers[0].port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        cpu, generator = self._cpu_seconds(), time.process_time()
         began = perf_counter()
-        writer.write(wire.modern(self.server.port, "tools/call", {"name": "touch", "arguments": {}}))
+        writer.write(wire.modern(port, "tools/call", {"name": "touch", "arguments": {}}))
         try:
             async with asyncio.timeout(HEARD_WITHIN):
                 await self.everybody.wait()
         except TimeoutError:
             raise BadAnswer(f"{len(self.heard)} of {len(self.requests)} streams heard of a change") from None
         elapsed = perf_counter() - began
-        busy, generator = (self.server.cpu_seconds() - cpu) / elapsed, (time.process_time() - generator) / elapsed
+        busy, generator = (self._cpu_seconds() - cpu) / elapsed, (time.process_time() - generator) / elapsed
         await asyncio.sleep(SETTLE_SECONDS)
         if b" 200 " not in await reader.readline() or self.lost or len(self.heard) != len(self.requests):
             raise BadAnswer(self.lost or f"{len(self.heard)} notifications on {len(self.requests)} streams")
         writer.close()
         waits = sorted(moment - began for moment in self.heard)
-        self.report.row(NAME, f"{self.case}, notified", "/s").add(
+        self.report.row(self.name, f"{self.case}, notified", "/s").add(
             len(waits) / elapsed,
             p50_ms=waits[len(waits) // 2] * 1000,
             p99_ms=waits[len(waits) * 99 // 100] * 1000,
             server_cpu=busy,
             generator_cpu=generator,
         )
-        self.report.row(NAME, f"{self.case}, change to the last notified", "ms").add(elapsed * 1000)
+        self.report.row(self.name, f"{self.case}, change to the last notified", "ms").add(elapsed * 1000)
+
+    def _cpu_seconds(self) -> float:
+        return sum(server.cpu_seconds() for server in self.servers)
 
     def hears(self, times: int) -> None:
         self.heard += [perf_counter()] * times
@@ -165,7 +173,7 @@ class _Audience:
 class _Listener(asyncio.Protocol):
     transport: asyncio.Transport
 
-    def __init__(self, audience: _Audience, request: bytes, opened: asyncio.Future[None]) -> None:
+    def __init__(self, audience: Audience, request: bytes, opened: asyncio.Future[None]) -> None:
         self.audience = audience
         self.request = request
         self.opened = opened

@@ -7,8 +7,8 @@ from typing import Any, Final
 import asyncpg
 
 from benchmarks.stores import moves
+from waypost.stores.database import number_placeholders
 from waypost.stores.postgres import PostgresDatabase
-from waypost.stores.statements import number_placeholders
 
 _CONNECTIONS: Final = 16
 _MOVE: Final = number_placeholders(moves.MOVE)

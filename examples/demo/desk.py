@@ -16,20 +16,16 @@ RELEASES = {
 class Desk(Toolkit, category="Releases"):
     """Small tools around releases."""
 
+    @tool(name="release.status")
+    async def status(self, release: str) -> dict[str, Any]:
+        """The status of one release."""
+        if release not in RELEASES:
+            raise ToolError(f"There is no release {release}; there are {', '.join(RELEASES)}.")
+        return {"release": release, **RELEASES[release]}
+
     @tool(description="All releases and their status")
     async def releases(self) -> list[dict[str, str]]:
         return [{"release": name, "status": str(facts["status"])} for name, facts in RELEASES.items()]
-
-    @tool(
-        name="release.status",
-        description="The status of one release",
-        input={"release": {"type": "string", "required": True}},
-    )
-    async def status(self, args: dict[str, Any]) -> dict[str, Any]:
-        facts = RELEASES.get(args["release"])
-        if facts is None:
-            raise ToolError(f"There is no release {args['release']}; there are {', '.join(RELEASES)}.")
-        return {"release": args["release"], **facts}
 
     @tool(name="release.retire", description="Forget a release", visible=False)
     async def retire(self, release: str) -> str:

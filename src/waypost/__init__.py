@@ -1,11 +1,10 @@
 """Waypost: one hub through which AI agents reach everything they can do, over MCP."""
 
-from waypost.capabilities.context import Context
+from waypost.capabilities.context import Context, Session
 from waypost.capabilities.prompts import Prompt
 from waypost.capabilities.registry import Catalog
 from waypost.capabilities.resources import Resource
 from waypost.capabilities.results import Result
-from waypost.capabilities.session import Session
 from waypost.capabilities.tools import Tool, Toolkit, tool
 from waypost.errors import (
     Busy,

@@ -93,6 +93,11 @@ def class_of_status(status: int) -> str:
 class DefinitionError(WaypostError):
     """A capability is defined incorrectly."""
 
+    def __init__(self, message: str | None = None, *, subject: str = "") -> None:
+        super().__init__(f"{subject}: {message}" if subject else message)
+        self.subject = subject
+        """What is defined incorrectly, if the message begins with it."""
+
 
 class ConfigError(WaypostError):
     """The configuration cannot be used."""
@@ -199,8 +204,8 @@ class UnknownPrompt(UnknownCapability):
 class UnknownResource(UnknownCapability):
     """Unknown resource."""
 
-    def __init__(self, uri: str, reason: str = "") -> None:
-        message = f"Resource not found: {shorten(uri)}"
+    def __init__(self, uri: str, reason: str = "", hint: str = "") -> None:
+        message = f"Resource not found: {shorten(uri)}{hint}"
         super().__init__(f"{message} ({reason})" if reason else message)
         self.uri = uri
 
@@ -212,6 +217,8 @@ class PolicyDenied(WaypostError):
         super().__init__(message)
         self.rule_type = rule_type
         self.rule = rule
+        self.is_hiding = False
+        """Whether the caller must not learn that what it asked for exists."""
         if rule_type == "rate_limit":
             self.error_class = "rate_limited"
 
@@ -245,6 +252,17 @@ class RemoteError(WaypostError):
 
 class StoreError(WaypostError):
     """The store refuses that."""
+
+    def __init__(self, message: str | None = None, where: str | None = None) -> None:
+        """With `where`, `{where}` in the message is the place of the store for operators, and unnamed for callers.
+
+        The text of the error goes to logs and to the shell, its `message` to callers, who must not learn of paths.
+        """
+        if message is None or where is None:
+            super().__init__(message)
+        else:
+            super().__init__(message.replace("{where}", "The store"))
+            self.args = (message.replace("{where}", where),)
 
 
 class StaleVersion(StoreError):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, Protocol, cast
 
 from waypost.capabilities.capability import Kind
-from waypost.capabilities.context import Context, pause_deadline
-from waypost.capabilities.session import Session
+from waypost.capabilities.context import Context, Session, pause_deadline
 from waypost.errors import DefinitionError
 from waypost.loops import maybe_await
-from waypost.protocol import dispatch, methods
+from waypost.protocol import methods
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.lists import Page
 from waypost.runtime.core import Core
@@ -61,34 +60,30 @@ _position: ContextVar[tuple[str, int]] = ContextVar("waypost_hook", default=("",
 """The hook that runs, and which of its functions."""
 
 
-class Hooks:
-    """The functions that a hub's user registered, per hook in the order of registration.
+class Hooks(dict[str, Hook | None]):
+    """What runs each hook, `None` where there is no function for it; chosen when it is first looked up.
 
-    `overridden` is what a subclass of `Hub` wrote as a method; it runs after the registered functions.
+    Functions that a hub's user registered run in the order of registration. `overridden` is what a subclass of `Hub`
+    wrote as a method; it runs after them. It is a dict because every request looks up two hooks.
     """
 
     def __init__(self, overridden: Callable[[str], Hook | None]) -> None:
         self._overridden = overridden
         self._registered: dict[str, list[Hook]] = {}
-        self._chosen: dict[str, Hook | None] = {}
 
     def add(self, name: str, function: Hook) -> None:
         """Register one more function for a hook."""
         self._registered.setdefault(name, []).append(function)
-        self._chosen.pop(name, None)
+        self.pop(name, None)
 
     def stack(self, name: str) -> list[Hook]:
         """All functions of a hook, the first to run first."""
         own = self._overridden(name)
         return [*self._registered.get(name, ()), *(() if own is None else (own,))]
 
-    def get(self, name: str) -> Hook | None:
-        """What runs a hook, or `None` where there is no function for it; looked up for every request."""
-        try:
-            return self._chosen[name]
-        except KeyError:
-            self._chosen[name] = found = self._choose(name)
-            return found
+    def __missing__(self, name: str) -> Hook | None:
+        self[name] = found = self._choose(name)
+        return found
 
     def _choose(self, name: str) -> Hook | None:
         stack = self.stack(name)
@@ -131,7 +126,14 @@ def check_hook(name: str) -> None:
         raise DefinitionError(f"There is no hook {name!r}; there are {', '.join(HOOKS)}.")
 
 
-class HookMethods:
+class _Running(Protocol):
+    """What the defaults of the hooks need of the class that inherits them."""
+
+    @property
+    def core(self) -> Core: ...
+
+
+class HookMethods(_Running):
     """The methods that a subclass of `Hub` may override; each default is what the hub does without an override."""
 
     def __init__(
@@ -146,11 +148,6 @@ class HookMethods:
         method = f"on_{hook}"
         is_own = getattr(type(self), method, None) is not getattr(HookMethods, method, None)
         return getattr(self, method) if is_own else None
-
-    @property
-    def core(self) -> Core:
-        """What every component may use."""
-        raise NotImplementedError
 
     def server_info(self) -> Implementation | Mapping[str, Any]:
         """What `initialize` answers as the server's info."""
@@ -175,7 +172,7 @@ class HookMethods:
         """Any request; an override answers all of them itself, or goes on to this."""
 
         async def route(method: str, params: dict[str, Any], ctx: Context) -> dict[str, Any]:
-            return await dispatch.route(self.core.engine, method, params, cast("Exchange", ctx.caller))
+            return await methods.route(self.core.engine, method, params, cast("Exchange", ctx.caller))
 
         answer: dict[str, Any] = await self.hooks.go_on("request", (method, params, ctx), route)
         return answer

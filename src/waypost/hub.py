@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.options import Options, ResourceOptions, ToolOptions, parse_options
+from waypost.capabilities.capability import Capability, Kind, Options, ResourceOptions, ToolOptions, parse_options
+from waypost.capabilities.context import ListKind
 from waypost.capabilities.prompts import prompt_from_function
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import resource_from_function
-from waypost.capabilities.session import ListKind
 from waypost.capabilities.tools import Toolkit, expand, instantiate, tool_from_function, tool_options
 from waypost.errors import DefinitionError, WaypostError
 from waypost.hooks import HookMethods, ListName, check_hook
+from waypost.hub_options import settings_from_options
 from waypost.policy.rules import Rule
 from waypost.protocol.lists import Page
 from waypost.runtime.component import Component, is_component
 from waypost.runtime.core import Core, CoreOptions, Launch
 from waypost.runtime.runtime import Runtime
-from waypost.settings import Settings, settings_from_options
+from waypost.settings import Settings
 from waypost.stores.directory import data_directory
 from waypost.stores.store import Store
 from waypost.wire.definitions import Implementation
@@ -268,7 +268,7 @@ class Hub(HookMethods):
         """End all sessions and streams and stop everything; transports call it."""
         await self.runtime.stop()
 
-    async def health(self) -> dict[str, str]:
+    async def health(self) -> dict[str, str | int]:
         """What `/health` answers."""
         return await self.runtime.health()
 
@@ -311,9 +311,18 @@ class Hub(HookMethods):
         ready: Callable[[str], None] | None = None,
     ) -> None:
         """Serve like `run`, but raise the error if the server cannot start; host and port are those of the settings."""
-        from waypost.runtime.server import serve
+        folder = None if data_dir is None else Path(data_dir)
+        if transport == "stdio":
+            from waypost.transports import stdio
 
-        serve(self, transport, host, port, None if data_dir is None else Path(data_dir), ready)
+            stdio.run(self.launch(Launch(data_dir=folder, durable=True, opens_worker_port=False)))
+        elif transport == "http":
+            from waypost.runtime.server import serve_http
+
+            runtime = self.launch(Launch(data_dir=folder, durable=True, address=host or self.settings.server.host))
+            serve_http(runtime, self.info.name, port, ready)
+        else:
+            raise DefinitionError(f"There is no transport {transport!r}; use 'stdio' or 'http'.")
 
     # What handlers and programs ask a running hub for.
 
@@ -327,11 +336,11 @@ class Hub(HookMethods):
 
     async def notify_changed(self, kind: ListKind) -> None:
         """Send `list_changed` to every client."""
-        self.engine.broadcast.list_changed(kind)
+        self.runtime.feed.list_changed(kind)
 
     async def notify_resource_updated(self, uri: str) -> None:
         """Notify the clients that subscribed to `uri`."""
-        self.engine.broadcast.resource_updated(uri)
+        self.runtime.feed.resource_updated(uri)
 
     async def send(self, session_id: str, event: Any) -> None:
         """Give an event to a session's `on_event`, after the events before it."""

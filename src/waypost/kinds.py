@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar, get_args
 import msgspec
 from msgspec import Struct
 
+from waypost.errors import DefinitionError
+
 _T = TypeVar("_T")
 _PLACE: Final = re.compile(r" - at `\$([^`]*)`")
 
@@ -36,26 +38,37 @@ class GuardModel:
 
 
 class Kinds:
-    """The models of one marker, by their tag."""
+    """The models of one marker by their tag, and their kinds."""
 
-    def __init__(self, marker: type) -> None:
+    def __init__(self, marker: type, noun: str) -> None:
         self.marker = marker
+        self.noun = noun
         self.provider = ""
         """The module that registers the built-in kinds; imported when a model is first looked up."""
         self._models: dict[str, type[Struct]] = {}
+        self.by_model: dict[type, Any] = {}
 
-    def add(self, model: type[Struct]) -> None:
-        """Register a model under its tag; a tag that is taken is a `ValueError`."""
+    def add(self, kind: Any) -> None:
+        """Register a kind under the tag of its model; a tag that is taken is a `ValueError`."""
+        model: type[Struct] = kind.model
         tag = model.__struct_config__.tag
         if not isinstance(tag, str) or not issubclass(model, self.marker):
             raise TypeError(f"{model.__name__} has no tag, or is not marked as {self.marker.__name__}")
         if tag in self._models:
             raise ValueError(f"There is a kind {tag!r} already: {self._models[tag].__name__}.")
-        self._models[tag] = model
+        self._models[tag], self.by_model[model] = model, kind
 
-    def remove(self, model: type[Struct]) -> None:
-        """Forget a model that was registered."""
-        self._models = {tag: known for tag, known in self._models.items() if known is not model}
+    def remove(self, kind: Any) -> None:
+        """Forget a kind that was registered."""
+        if self.by_model.pop(kind.model, None) is not None:
+            del self._models[kind.model.__struct_config__.tag]
+
+    def kind_of(self, model: Any) -> Any:
+        """The kind of a model; raises `DefinitionError` if it is not registered."""
+        kind = self.by_model.get(type(model))
+        if kind is None:
+            raise DefinitionError(f"{type(model).__name__} is not a registered kind of {self.noun}")
+        return kind
 
     @property
     def models(self) -> dict[str, type[Struct]]:
@@ -85,8 +98,8 @@ class Kinds:
 
 _JSON_TYPES: Final = {type(None): "null", bool: "bool", int: "int", float: "float", list: "array"}
 
-EXECUTORS: Final = Kinds(ExecutorModel)
-GUARDS: Final = Kinds(GuardModel)
+EXECUTORS: Final = Kinds(ExecutorModel, "executor")
+GUARDS: Final = Kinds(GuardModel, "guard")
 BY_MARKER: Final[dict[Any, Kinds]] = {kinds.marker: kinds for kinds in (EXECUTORS, GUARDS)}
 
 

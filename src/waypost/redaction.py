@@ -11,7 +11,11 @@ HIDDEN: Final = "[REDACTED]"
 MIN_SECRET_CHARACTERS: Final = 6
 """Shorter values of the configuration are not redacted: they are ordinary words."""
 
-_NAME: Final = re.compile("password|passwd|secret|token|key|credential|authorization|cookie", re.IGNORECASE)
+SECRET_WORDS: Final = "password|passwd|secret|token|key|credential|authorization|cookie"  # noqa: S105  # a pattern
+"""A pattern of the words in the names of secrets, in lower case."""
+_NAME: Final = re.compile(SECRET_WORDS, re.IGNORECASE)
+_VARIABLE: Final = re.compile(r"(?<![a-z0-9])(?:pass|passphrase|pwd|pat|auth|dsn)(?![a-z0-9])", re.IGNORECASE)
+"""Whole words that name a secret in an environment; in other data, `pass` may be a number of tests."""
 _NAMES: Final = ("password", "passwd", "secret", "token", "credential", "api_key", "api-key", "apikey", "access")
 _SHAPES: Final = ("sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "akia", "eyj")
 _LOOKS_SECRET: Final = tuple(
@@ -45,15 +49,16 @@ def is_secret_name(name: str) -> bool:
     return _NAME.search(name) is not None
 
 
+def is_secret_variable(name: str) -> bool:
+    """Whether a variable, an entry of an environment or a header is called like a secret."""
+    return is_secret_name(name) or _VARIABLE.search(name) is not None
+
+
 def secrets_of(*sources: Mapping[str, str]) -> tuple[str, ...]:
     """The values to redact, longest first; for a scheme such as `Bearer` also the rest alone."""
-    return tuple(sorted(_long_enough(sources), key=len, reverse=True))
-
-
-def _long_enough(sources: Iterable[Mapping[str, str]]) -> set[str]:
     values = {value for source in sources for value in source.values()}
     parts = {part for value in values for part in (value, value.strip(), value.partition(" ")[2].strip())}
-    return {part for part in parts if len(part) >= MIN_SECRET_CHARACTERS}
+    return tuple(sorted((part for part in parts if len(part) >= MIN_SECRET_CHARACTERS), key=len, reverse=True))
 
 
 def without(text: str, secrets: Iterable[str], *, is_cut: bool = False) -> str:
@@ -80,6 +85,18 @@ def redacted(text: str, secrets: Iterable[str] = (), *, is_cut: bool = False) ->
         if any(hint in lowered for hint in hints):
             text = pattern.sub(rf"\g<1>{HIDDEN}", text)
     return text
+
+
+def hide(value: Any, secrets: Iterable[str], *, in_names: bool = True) -> Any:
+    """Return a JSON value without known values, in its texts and, by default, the names of members."""
+    if isinstance(value, str):
+        return without(value, secrets)
+    if isinstance(value, dict):
+        return {
+            without(name, secrets) if in_names else name: hide(item, secrets, in_names=in_names)
+            for name, item in value.items()
+        }
+    return [hide(item, secrets, in_names=in_names) for item in value] if isinstance(value, list) else value
 
 
 def cleared(value: Any, secrets: Iterable[str] = ()) -> Any:

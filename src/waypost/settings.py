@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from ipaddress import ip_address
-from math import ceil
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from waypost.config.models import DAY_MS, Capability, Connection, Directory, Name, Proxy, Search, Workflow
-from waypost.errors import DefinitionError
-from waypost.suggestions import did_you_mean
+from waypost.config.models import DAY_MS, Capability, ClientServer, Connection, Directory, Name, Proxy, Search, Workflow
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8420
 DEFAULT_WORKER_PORT = 49134
 MIB = 1_048_576
 DEFAULT_STORE = "sqlite:///waypost.db"
-DEFAULT_BUS = "local://"
+DEFAULT_BUS = "auto"
 
 CoreSkillName = Literal[
     "api_request",
@@ -55,9 +51,11 @@ class Server(Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(description="What `tools/list` shows: the seven gateway tools, every visible capability, or both."),
     ] = "gateway"
     names: Annotated[
-        Literal["canonical", "portable"],
-        Meta(description="How tools are named: as they are, or fitted to `^[a-zA-Z0-9_-]{1,64}$`."),
-    ] = "canonical"
+        Literal["auto", "canonical", "portable"],
+        Meta(
+            description="How tools are named: as they are, fitted to `^[a-zA-Z0-9_-]{1,64}$`, or as the client needs."
+        ),
+    ] = "auto"
     tool_timeout_ms: Annotated[
         int, Meta(ge=1, le=DAY_MS, description="How long a tool may run unless it sets its own timeout.")
     ] = 30_000
@@ -97,6 +95,24 @@ class Server(Struct, frozen=True, kw_only=True, rename="camel"):
     max_waiting: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many executions wait in all; more are refused.")
     ] = 10_000
+    drain_ms: Annotated[
+        int, Meta(ge=0, le=DAY_MS, description="How long running work may take when a replica is asked to stop.")
+    ] = 30_000
+    processes: Annotated[
+        int,
+        Meta(ge=1, le=256, description="How many processes `waypost serve` starts; more than one needs PostgreSQL."),
+    ] = 1
+    request_log: Annotated[
+        bool, Meta(description="Whether each HTTP request is logged, in one line with its status and duration.")
+    ] = False
+    kept_messages: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000,
+            description="How many messages of the protocol are kept in memory for the console; 0 keeps none.",
+        ),
+    ] = 200
     allow_anonymous_remote: Annotated[
         bool, Meta(description="Whether callers without a key may use a hub that listens beyond loopback.")
     ] = False
@@ -123,6 +139,10 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
             ge=1, le=1_000_000, description="How many connections may have sent no whole request; the oldest is closed."
         ),
     ] = 256
+    max_idle_connections: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000, description="How many connections may wait for a next request; the oldest is closed."),
+    ] = 1_024
     read_timeout_ms: Annotated[
         int, Meta(ge=1, le=DAY_MS, description="How long a client may read nothing of a response before it is closed.")
     ] = 60_000
@@ -155,6 +175,12 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
             ge=1_024, le=1_048_576 * MIB, description="How many bytes of streams are kept in memory, and in the store."
         ),
     ] = 256 * MIB
+    json_depth: Annotated[
+        int, Meta(ge=8, le=256, description="How deeply the JSON of a message may be nested; deeper is refused.")
+    ] = 64
+    max_fetch_uris: Annotated[
+        int, Meta(ge=1, le=10_000, description="How many URIs one call of `skill::fetch` may name.")
+    ] = 100
     max_threads: Annotated[
         int, Meta(ge=1, le=10_000, description="How many threads run synchronous handlers; more calls wait.")
     ] = 32
@@ -180,6 +206,14 @@ class Store(Struct, frozen=True, kw_only=True, rename="camel"):
             examples=[DEFAULT_STORE, "postgresql://user@host/database"],
         ),
     ] = DEFAULT_STORE
+    timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=60_000,
+            description="How long a request waits for the database, such as for a lock, before it is refused.",
+        ),
+    ] = 5_000
 
 
 class Bus(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -188,9 +222,19 @@ class Bus(Struct, frozen=True, kw_only=True, rename="camel"):
     url: Annotated[
         Name,
         Meta(
-            description="The bus; `local://` stays in this process, and is the only one so far.", examples=[DEFAULT_BUS]
+            description="The bus: `auto` is PostgreSQL with a store on PostgreSQL, else `local`, within this process.",
+            examples=[DEFAULT_BUS, "nats://host:4222,host:4222"],
         ),
     ] = DEFAULT_BUS
+
+
+class Cluster(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which hubs are replicas of each other."""
+
+    id: Annotated[
+        str,
+        Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="The same for all replicas of one store and bus."),
+    ] = "default"
 
 
 class ToolkitUse(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -254,6 +298,53 @@ class AuthKey(Struct, frozen=True, kw_only=True, rename="camel"):
     roles: Annotated[list[str], Meta(description="Their roles.")] = []
     permissions: Annotated[list[str], Meta(description="Their permissions.")] = []
     scopes: Annotated[list[str], Meta(description="Their scopes.")] = []
+    expires: Annotated[
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?([Zz]|[+-]\d{2}:\d{2})$",
+                extra={"form": "a time as in RFC 3339, with its zone: `2027-01-31T12:00:00Z`"},
+            ),
+        ]
+        | None,
+        Meta(description="When the key is refused, as in RFC 3339; by default never."),
+    ] = None
+
+
+class Introspection(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How opaque tokens are checked: the issuer is asked about each (RFC 7662)."""
+
+    endpoint: Annotated[Name, Meta(description="The introspection endpoint.")]
+    client_id: Annotated[Name, Meta(description="The client as which the hub asks.")]
+    client_secret: Annotated[str, Meta(description="The secret of that client.")]
+    remember_ms: Annotated[
+        int, Meta(ge=0, le=DAY_MS, description="How long an answer holds: a revoked token is refused after that.")
+    ] = 10_000
+    timeout_ms: Annotated[int, Meta(ge=1, le=DAY_MS, description="How long an answer may take.")] = 5_000
+
+
+class Claims(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The claims of a token that become the principal; each a name or a dotted path."""
+
+    id: Annotated[
+        Name, Meta(description="The claim that identifies the caller; the issuer must never reassign it.")
+    ] = "sub"
+    roles: Annotated[Name | None, Meta(description="The claim with the roles; by default there are none.")] = None
+    permissions: Annotated[
+        Name | None, Meta(description="The claim with the permissions; by default there are none.")
+    ] = None
+
+
+class ConsoleClient(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The client as which the console asks the authorization server to sign people in (OpenID Connect)."""
+
+    client_id: Annotated[Name, Meta(description="Its id at the authorization server.")]
+    client_secret: Annotated[
+        str | None, Meta(description="Its secret; left out, it is a public client, which PKCE protects alone.")
+    ] = None
+    scopes: Annotated[
+        list[str], Meta(description="Scopes to ask for besides `openid`, such as the one that adds the roles.")
+    ] = []
 
 
 class OAuth(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -262,9 +353,19 @@ class OAuth(Struct, frozen=True, kw_only=True, rename="camel"):
     issuer: Annotated[Name, Meta(description="The issuer, exactly as its tokens name it.")]
     resource: Annotated[Name, Meta(description="The address of this hub, as tokens name it in their audience.")]
     jwks: Annotated[
-        Name, Meta(description="Where the issuer's public keys are: a URL or a file.", extra={"path": "file or url"})
-    ]
+        Annotated[Name, Meta(extra={"path": "file or url"})] | None,
+        Meta(description="Where the issuer's public keys are: a URL or a file. This or `introspection`."),
+    ] = None
+    introspection: Annotated[Introspection | None, Meta(description="How opaque tokens are checked.")] = None
     scopes: Annotated[list[str], Meta(description="The scopes to advertise.")] = []
+    required_scopes: Annotated[list[str], Meta(description="The scopes that every token must have.")] = []
+    audiences: Annotated[list[Name], Meta(description="Audiences to accept besides `resource`.")] = []
+    claims: Annotated[Claims, Meta(description="The claims that become the principal.")] = msgspec.field(
+        default_factory=Claims
+    )
+    console: Annotated[
+        ConsoleClient | None, Meta(description="How people sign in to the console; by default with keys only.")
+    ] = None
 
 
 class Auth(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -298,13 +399,16 @@ class SkillLimits(Struct, frozen=True, kw_only=True, rename="camel"):
     memory_bytes: Annotated[
         int, Meta(ge=32 * MIB, le=1_048_576 * MIB, description="The memory of a process, as address space.")
     ] = 512 * MIB
+    children: Annotated[
+        int, Meta(ge=0, le=1_000, description="How many other processes a skill with `external = True` may have.")
+    ] = 8
     files: Annotated[int, Meta(ge=16, le=65_536, description="How many files a process may have open.")] = 64
     file_bytes: Annotated[
         int, Meta(ge=0, le=1_048_576 * MIB, description="How large a file may become that a process writes.")
     ] = 64 * MIB
     result_bytes: Annotated[
         int, Meta(ge=1_024, le=1_024 * MIB, description="How large the result of a call may be, as JSON.")
-    ] = 64 * MIB
+    ] = 16 * MIB
     output_bytes: Annotated[
         int, Meta(ge=0, le=1_024 * MIB, description="How much of the output of a call is logged.")
     ] = 65_536
@@ -377,6 +481,22 @@ class Policy(Struct, frozen=True, kw_only=True, rename="camel"):
     hide: Annotated[bool, Meta(description="Whether capabilities that it denies are hidden from lists too.")] = False
 
 
+class Anchor(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An authority that time-stamps the audit (RFC 3161)."""
+
+    url: Annotated[Name, Meta(description="Where it takes requests for time stamps.")]
+    interval_ms: Annotated[
+        int, Meta(ge=1000, le=DAY_MS, description="How long after an entry its chain is stamped, at the latest.")
+    ] = 3_600_000
+    authority: Annotated[
+        str | None,
+        Meta(
+            description="A file with its root certificates (PEM), by which `audit verify` checks its signatures.",
+            extra={"path": "file"},
+        ),
+    ] = None
+
+
 class Audit(Struct, frozen=True, kw_only=True, rename="camel"):
     """Where decisions and executions are recorded."""
 
@@ -384,6 +504,24 @@ class Audit(Struct, frozen=True, kw_only=True, rename="camel"):
         Literal["store", "file", "stderr", "none"],
         Meta(description="The store, `audit.jsonl` in the data directory, standard error, or nowhere."),
     ] = "store"
+    max_bytes: Annotated[
+        int,
+        Meta(
+            ge=1_000_000,
+            description="The size of the entries in the store at which the oldest are deleted, whatever their age.",
+        ),
+    ] = 1024**3
+    retention_days: Annotated[
+        int, Meta(ge=1, le=36_500, description="After how many days entries are deleted from the store.")
+    ] = 90
+    anchor: Annotated[
+        Anchor | None, Meta(description="An authority that time-stamps the ends of the chains in the store.")
+    ] = None
+
+    @property
+    def retention_s(self) -> float:
+        """How long entries are kept in the store, in seconds."""
+        return self.retention_days * 86_400.0
 
 
 class Breakers(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -400,6 +538,23 @@ class Breakers(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = 300_000
 
 
+class WorkerLimits(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What workers may register."""
+
+    functions: Annotated[int, Meta(ge=0, le=1_000_000, description="How many functions a worker may offer.")] = 10_000
+    triggers: Annotated[int, Meta(ge=0, le=1_000_000, description="How many triggers a worker may bind.")] = 10_000
+    trigger_types: Annotated[int, Meta(ge=0, le=1_000_000, description="How many trigger types it may provide.")] = (
+        1_000
+    )
+    registration_bytes: Annotated[
+        int, Meta(ge=1_024, le=64 * MIB, description="How large one function, trigger or trigger type may be, as JSON.")
+    ] = 2 * MIB
+    total_bytes: Annotated[
+        int, Meta(ge=1_024, le=65_536 * MIB, description="How large everything may be that a worker registers.")
+    ] = 4 * MIB
+    channels: Annotated[int, Meta(ge=0, le=1_000_000, description="How many channels all workers may have.")] = 10_000
+
+
 class Workers(Struct, frozen=True, kw_only=True, rename="camel"):
     """The port that workers connect to."""
 
@@ -407,7 +562,22 @@ class Workers(Struct, frozen=True, kw_only=True, rename="camel"):
         Name, Meta(description="The address to listen on; one that other machines can reach needs a token.")
     ] = DEFAULT_HOST
     port: Annotated[int, Meta(ge=0, le=65535, description="The port; 0 takes any that is free.")] = DEFAULT_WORKER_PORT
-    token: Annotated[str, Meta(description="The bearer token that workers send; by default none is needed.")] = ""
+    token: Annotated[
+        str,
+        Meta(
+            description="The bearer token that workers send; left out, one is made at the start where `auth` needs it."
+        ),
+    ] = ""
+    tokens: Annotated[
+        dict[Name, Name],
+        Meta(description="Tokens by the name of a worker: a worker that sends one has that name, and no other has it."),
+    ] = {}
+    limits: Annotated[WorkerLimits, Meta(description="What workers may register.")] = msgspec.field(
+        default_factory=WorkerLimits
+    )
+    max_depth: Annotated[
+        int, Meta(ge=1, le=1_000, description="How many workers a call may pass through, one calling the next.")
+    ] = 32
     state_timeout_ms: Annotated[
         int, Meta(ge=1, le=DAY_MS, description="How long `state::*`, `iii://fn` and prompt handlers may take.")
     ] = 10_000
@@ -415,7 +585,12 @@ class Workers(Struct, frozen=True, kw_only=True, rename="camel"):
         bool, Meta(description="Whether the hub is the registry of the skills and prompts of workers.")
     ] = True
     share: Annotated[bool, Meta(description="Whether a worker may change what another one registered.")] = False
-    observe: Annotated[bool, Meta(description="Whether workers may observe the calls of functions.")] = True
+    observe: Annotated[
+        bool | None,
+        Meta(
+            description="Whether workers may observe the calls of functions; left out, where `auth` is not configured."
+        ),
+    ] = None
     allow_private: Annotated[bool, Meta(description="Whether functions at a URL may be at private addresses.")] = False
     secrets: Annotated[
         list[Name], Meta(description="The environment variables of the hub that functions at a URL may receive.")
@@ -445,6 +620,9 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
         default_factory=Store
     )
     bus: Annotated[Bus, Meta(description="How replicas reach each other.")] = msgspec.field(default_factory=Bus)
+    cluster: Annotated[Cluster, Meta(description="Which hubs are replicas of each other.")] = msgspec.field(
+        default_factory=Cluster
+    )
     toolkits: Annotated[
         list[ToolkitReference | ToolkitUse], Meta(description="Toolkits whose functions become tools.")
     ] = []
@@ -455,6 +633,9 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = None
     connections: Annotated[
         dict[Name, Connection], Meta(description="Servers, APIs and programs that executors use, by name.")
+    ] = {}
+    mcp_servers: Annotated[
+        dict[Name, ClientServer], Meta(description="MCP servers as clients write them: each is connected and imported.")
     ] = {}
     capabilities: Annotated[dict[Name, Capability], Meta(description="Building blocks for transitions, by name.")] = {}
     workflows: Annotated[dict[Name, Workflow], Meta(description="Workflows, by name.")] = {}
@@ -476,93 +657,10 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
         return (self.mcp.tool_timeout_ms or self.server.tool_timeout_ms) / 1000
 
 
-class _Alias(NamedTuple):
-    """A keyword argument of `Hub` that stands for a setting in another unit, with the least value it takes."""
-
-    section: str
-    field: str
-    seconds: bool = False
-    least: float = 1
-
-
-_ALIASES: Final[Mapping[str, _Alias]] = {
-    "tool_timeout": _Alias("server", "tool_timeout_ms", seconds=True),
-    "session_idle": _Alias("server", "session_idle_ms", seconds=True),
-    "task_after": _Alias("server", "task_after_ms", seconds=True, least=0),
-    "max_body": _Alias("server", "max_body_bytes"),
-    "max_result": _Alias("server", "max_result_bytes"),
-    "max_waiting": _Alias("server", "max_waiting", least=0),
-    "audit": _Alias("audit", "sink"),
-    "ranking": _Alias("search", "ranking"),
-}
-_WORKER_SECONDS: Final = {"state_timeout": "state_timeout_ms"}
-_IN_PYTHON: Final = Settings(server=Server(surface="full"), audit=Audit(sink="none"))
+IN_PYTHON = Settings(server=Server(surface="full"), audit=Audit(sink="none"))
 """A hub declared in Python lists every tool and keeps no audit unless it says otherwise."""
-
-
-def settings_from_options(
-    options: Mapping[str, Any], workers: bool | Mapping[str, Any] = False, base: Settings | None = None
-) -> Settings:
-    """The settings that the keyword arguments of `Hub` name, over `base`; a `DefinitionError` names a wrong one.
-
-    Every field of the sections `server` and `limits` is a keyword argument; `_ALIASES` are the others.
-    """
-    settings = base or _IN_PYTHON
-    sections: dict[str, dict[str, Any]] = {}
-    for name, value in options.items():
-        alias = _ALIASES.get(name) or _Alias("limits" if name in Limits.__struct_fields__ else "server", name)
-        kind = type(getattr(settings, alias.section))
-        known = {field.name: field.type for field in msgspec.structs.fields(kind)}
-        if alias.field not in known:
-            hint = did_you_mean(name, [*Server.__struct_fields__, *Limits.__struct_fields__, *_ALIASES], ", ") or "."
-            raise DefinitionError(f"Hub: there is no option {name!r}{hint}")
-        sections.setdefault(alias.section, {})[alias.field] = _checked(name, value, known[alias.field], alias)
-    changed = {
-        section: msgspec.structs.replace(getattr(settings, section), **values) for section, values in sections.items()
-    }
-    if workers is not False:
-        changed["workers"] = _worker_settings({} if workers is True else workers)
-    return msgspec.structs.replace(settings, **changed)
-
-
-def _checked(name: str, value: Any, annotation: Any, alias: _Alias) -> Any:
-    kind, expected = _python_type(annotation, alias)
-    try:
-        converted = msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        raise DefinitionError(f"Hub: {name} must be {expected}, not {value!r}.") from None
-    return ceil(converted * 1000) if alias.seconds else converted
-
-
-def _python_type(annotation: Any, alias: _Alias) -> tuple[Any, str]:
-    """What a keyword argument takes, and how a sentence says it."""
-    if alias.seconds:
-        if alias.least == 0:
-            return Annotated[float, Meta(ge=0)], "a number of seconds, 0 or more"
-        return Annotated[float, Meta(gt=0)], "a number of seconds above 0"
-    info = msgspec.inspect.type_info(annotation)
-    match info.type if isinstance(info, msgspec.inspect.Metadata) else info:
-        case msgspec.inspect.IntType():
-            return Annotated[int, Meta(ge=alias.least)], f"a whole number of at least {alias.least}"
-        case msgspec.inspect.LiteralType():
-            values = get_args(getattr(annotation, "__origin__", annotation))  # in the order in which they are written
-            return annotation, f"{', '.join(map(repr, values[:-1]))} or {values[-1]!r}"
-        case msgspec.inspect.BoolType():
-            return annotation, "True or False"
-        case msgspec.inspect.ListType():
-            return annotation, "a list of texts"
-        case _:
-            return annotation, "text"
-
-
-def _worker_settings(given: Mapping[str, Any]) -> Workers:
-    known = [*Workers.__struct_fields__, *_WORKER_SECONDS]
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in known:
-            raise DefinitionError(f"There is no setting {name!r} for workers; there are {', '.join(known)}.")
-        values[_WORKER_SECONDS.get(name, name)] = ceil(value * 1000) if name in _WORKER_SECONDS else value
-    return Workers(**values)
+START_SECTIONS = ("server", "limits", "store", "bus", "audit", "workers")
+"""Sections that take effect at the next start."""
 
 
 def is_loopback(host: str) -> bool:

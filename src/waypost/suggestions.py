@@ -6,6 +6,7 @@ and however many names there are, only `MAX_CANDIDATES` names are compared, by t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from difflib import SequenceMatcher
 from heapq import nlargest
@@ -17,6 +18,7 @@ MAX_SCANNED_NAMES: Final = 10_000
 """Names whose character pairs are counted to choose the candidates."""
 
 _MAX_PAIRS: Final = 24
+_PREFIX: Final = re.compile(r"[\w.+-]+:+/*(?=.)")
 
 
 def preselect(wanted: str, known: Iterable[str]) -> list[str]:
@@ -42,12 +44,18 @@ def find_nearest(wanted: str, known: Iterable[str], limit: int = 1, cutoff: floa
     """Return up to `limit` known names that are similar to `wanted`, best first; case only decides between equals.
 
     The similarity is 1 for equal names and 0 for names without a common character; `cutoff` is the least that counts.
+    A prefix such as `skill:` or `docs://` that both have does not make them more similar.
     """
-    matcher = SequenceMatcher(b=_comparable(wanted))
+    found = _PREFIX.match(_comparable(wanted))
+    prefix = found[0] if found else ""
+    whole = SequenceMatcher(b=_comparable(wanted))
+    rest = SequenceMatcher(b=_comparable(wanted).removeprefix(prefix)) if prefix else whole
     letters = set(wanted[:MAX_COMPARED_CHARACTERS])
     rated: list[tuple[float, int, str]] = []
     for name in preselect(wanted, known):
-        matcher.set_seq1(_comparable(name))
+        compared = _comparable(name)
+        matcher = rest if compared.startswith(prefix) else whole
+        matcher.set_seq1(compared.removeprefix(prefix))
         # The quick ratios are upper bounds, and cost next to nothing.
         if matcher.real_quick_ratio() >= cutoff and matcher.quick_ratio() >= cutoff:
             similarity = matcher.ratio()

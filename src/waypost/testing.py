@@ -82,6 +82,7 @@ async def connect(
     hub: Hub,
     version: str = V2026_07_28,
     *,
+    name: str = "waypost",
     capabilities: dict[str, Any] | None = None,
     elicitation: Answerer | None = None,
     sampling: Answerer | None = None,
@@ -97,6 +98,7 @@ async def connect(
     client = TestClient(
         MemoryLink(hub.engine),
         version=version,
+        name=name,
         capabilities=capabilities,
         patience=patience,
         answers={method: answerer for method, answerer in given.items() if answerer is not None},

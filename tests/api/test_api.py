@@ -9,22 +9,72 @@ import jsonschema
 import pytest
 
 from tests.api.conftest import ADMIN, AGENT, Operator, operated_hub, operating
+from tests.api.releasing import releasing
 from tests.protocol.conftest import Json, asynchronous
 from waypost import Hub
 from waypost.api.api import ROUTES
+from waypost.api.routing import Route
 from waypost.errors import StoreUnavailable
 from waypost.runtime.runtime import Runtime
 
-EVERY = {(route.method, route.path.replace("{id}", "x").replace("{name}", "x")): route for route in ROUTES.all}
+EVERY: dict[tuple[str, str], Route] = {
+    (route.method, route.path.replace("{id}", "x").replace("{name}", "x")): route for route in ROUTES.all
+}
+
+
+ROLES = ("viewer", "operator", "admin")
 
 
 @pytest.mark.parametrize(("verb", "path"), [place for place, route in EVERY.items() if not route.any_key])
 @asynchronous
-async def test_everything_needs_the_role_admin(verb: str, path: str) -> None:
+async def test_everything_needs_its_role_or_a_greater_one(verb: str, path: str) -> None:
+    needed = EVERY[verb, path].role
     async with operating() as operator:
         assert await operator.refused(verb, path, key=None) == (401, "Missing Authorization header")
         status, sentence = await operator.refused(verb, path, key=AGENT)
-        assert (status, sentence) == (403, "agent does not have the role admin.")
+        assert (status, sentence) == (403, f"agent does not have the role {needed}.")
+        for role in ROLES[: ROLES.index(needed)]:
+            key = await operator.hub.keys.create(f"{role}-{verb}", roles=[role])
+            assert (await operator.refused(verb, path, key=key))[0] == 403
+
+
+def test_reading_needs_viewer_and_what_changes_the_rights_or_the_code_of_a_hub_admin() -> None:
+    assert {route.role for route in ROUTES.all if route.method == "GET"} == {"viewer"}
+    assert {route.name for route in ROUTES.all if route.role == "operator"} == {
+        "breakers/{name}/reset",
+        "catalog/hide",
+        "catalog/show",
+        "runs/{id}/cancel",
+        "runs/{id}/resolve",
+        "runs/{id}/submit",
+        "runs/batch",
+        "sessions/{id}",
+        "skills/{name}/reload",
+        "skills/{name}/rollback",
+        "tasks/{id}/cancel",
+        "tools/{name}/call",
+        "upstreams/{name}/restart",
+        "workflows/{id}/disable",
+        "workflows/{id}/enable",
+    }
+    assert {route.name for route in ROUTES.all if route.method == "POST" and route.role == "viewer"} == {
+        "policies/test",
+        "workflows/{id}/simulate",
+    }
+
+
+@asynchronous
+async def test_an_operator_acts_on_what_others_started_and_a_viewer_only_reads_it() -> None:
+    async with releasing() as releases:
+        run = await releases.start()
+        viewer = await releases.hub.keys.create("vera", roles=["viewer"])
+        operator = await releases.hub.keys.create("otto", roles=["operator"])
+
+        assert (await releases.told("GET", f"/api/v1/runs/{run}", key=viewer))["workflowId"] == run
+        refused = await releases.refused("POST", f"/api/v1/runs/{run}/cancel", {}, key=viewer)
+        assert refused == (403, "vera does not have the role operator.")
+        cancelled = await releases.told("POST", f"/api/v1/runs/{run}/cancel", {}, key=operator)
+        assert cancelled["status"] == "cancelled"
 
 
 @asynchronous
@@ -57,7 +107,7 @@ async def test_what_is_not_there_is_404_and_says_where_to_look() -> None:
         ("PUT", "/api/v1/keys", "GET, POST"),
         ("GET", "/api/v1/keys/ci", "DELETE"),
         ("GET", "/api/v1/policies/test", "POST"),
-        ("GET", "/api/v1/skills/greet", "DELETE, POST"),
+        ("PUT", "/api/v1/skills/greet", "DELETE, GET, POST"),
         ("POST", "/metrics", "GET"),
         ("DELETE", "/api/openapi.json", "GET"),
     ],
@@ -166,7 +216,7 @@ async def test_the_examples_of_the_document_fit_its_schemas() -> None:
     async with operating() as operator:
         said = await document(operator)
         found = contents(said["paths"])
-        bodies = sum(route.body is not None for route in ROUTES.all)
+        bodies = sum("body" in route.hints for route in ROUTES.all)
         assert len(found) == len(ROUTES.all) + bodies
         for part in found:
             assert part["example"] is not None

@@ -52,17 +52,18 @@ async def test_somebody_with_the_role_approves() -> None:
             "version": 3,
             "status": "succeeded",
             "error": None,
+            "missing": 0,
         }
         assert await waiting(hub) == []
         (given,) = (await hub.told("GET", f"/api/v1/runs/{run}"))["history"][-1]["approvals"]
-        assert (given["by"], given["via"], given["reason"]) == ("lena", "http", "fine")
+        assert (given["by"], given["via"], given["reason"]) == ("lena", "api", "fine")
         assert given["at"].endswith("Z")
 
 
 @asynchronous
 async def test_the_programs_of_the_hub_say_which_they_are() -> None:
     async with releasing() as hub:
-        for sent, via in (("cli", "cli"), ("console", "console"), ("elicitation", "http")):
+        for sent, via in (("cli", "cli"), ("console", "console"), ("elicitation", "api")):
             run, approval = await hub.asked()
             await hub.told("POST", f"{APPROVALS}/{approval}/reject", more={"waypost-via": sent})
             assert (await hub.told("GET", f"/api/v1/runs/{run}"))["history"][-1]["via"] == via
@@ -136,14 +137,14 @@ async def test_a_quorum_takes_different_people() -> None:
         run = await hub.start("quorum")
         approval = (await hub.submit(run, "ship"))["approval"]["id"]
         told = await hub.told("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
-        assert (told["status"], told["version"]) == ("waiting_for_approval", 1)
+        assert (told["status"], told["version"], told["missing"]) == ("waiting_for_approval", 1, 1)
         call = await hub.ask("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
         assert (call.status, json.loads(call.body)) == (
             409,
             {"error": f"lena has already approved {approval}; another person has to.", "code": "APPROVAL_GIVEN"},
         )
         told = await hub.told("POST", f"{APPROVALS}/{approval}/approve")
-        assert (told["status"], told["state"]) == ("succeeded", "shipped")
+        assert (told["status"], told["state"], told["missing"]) == ("succeeded", "shipped", 0)
 
 
 @asynchronous
@@ -171,3 +172,20 @@ async def test_what_goes_wrong_behind_an_approval_is_told_with_it() -> None:
 
 def _asking(people: int, target: str) -> dict[str, Any]:
     return {"target": target, "executor": {"kind": "human", "role": "lead", "approvals": people}}
+
+
+@asynchronous
+async def test_an_approver_decides_where_no_role_is_named_and_nowhere_else() -> None:
+    plain = json.loads(json.dumps(RELEASE))
+    for state in plain["states"].values():
+        state.get("transitions", {}).get("ship", {}).get("executor", {}).pop("role", None)
+    async with releasing(plain=plain) as hub:
+        key = await hub.hub.keys.create("ann", roles=["approver"])
+        _, of_leads = await hub.asked()
+        run = await hub.start("plain")
+        await hub.submit(run, "build", tests=True)
+        approval = (await hub.submit(run, "ship"))["approval"]["id"]
+
+        assert [one["id"] for one in await waiting(hub, key)] == [approval]
+        assert (await hub.told("POST", f"{APPROVALS}/{approval}/approve", {}, key=key))["decision"] == "approved"
+        assert (await hub.refused("POST", f"{APPROVALS}/{of_leads}/approve", {}, key=key))[0] in (403, 404)

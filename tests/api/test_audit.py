@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from tests.api.conftest import AGENT, Operator, operated_hub, operating
-from tests.protocol.conftest import asynchronous
+from tests.protocol.conftest import asynchronous, until
+from waypost.api.api import ROUTES
+from waypost.policy import audit as audits
+from waypost.policy.audit import AdministrativeAction
+from waypost.stores.database import TEXT, Change, Statement
 from waypost.stores.schema import AUDIT as TABLE
-from waypost.stores.statements import TEXT, Change, Statement
 
 AUDIT = "/api/v1/audit"
 
@@ -50,6 +53,37 @@ async def test_denials_can_be_picked_out() -> None:
 
 
 @asynchronous
+async def test_entries_are_selected_by_principal_capability_action_and_time() -> None:
+    async with operating(operated_hub(())) as operator:
+        await use_often(operator)
+        await operator.told("POST", "/api/v1/keys", {"id": "ci"})
+
+        async def select(query: str) -> list[str]:
+            return [one["capability"] for one in (await operator.told("GET", f"{AUDIT}?{query}"))["entries"]]
+
+        assert await select("principal=root") == ["ci"]
+        assert await select("principal=nothing") == []
+        assert await select("capability=shell") == ["skill:shell"] * 2
+        assert await select("action=key.created") == ["ci"]
+        assert await select("principal=agent&capability=dep&decision=deny") == []
+        (latest,) = (await operator.told("GET", f"{AUDIT}?limit=1"))["entries"]
+        assert await select(f"after={latest['at']}") == ["ci"]
+        assert "ci" not in await select(f"until={latest['at']}")
+
+
+@asynchronous
+async def test_an_export_has_every_selected_entry_as_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waypost.api.audit.EXPORT_PAGE_ENTRIES", 2)
+    async with operating(operated_hub(())) as operator:
+        await use_often(operator)
+        call = await operator.ask("GET", f"{AUDIT}/export?capability=deploy")
+        assert (call.status, call.headers["content-type"]) == (200, "application/x-ndjson")
+        lines = [json.loads(line) for line in call.body.splitlines()]
+        shown = (await operator.told("GET", f"{AUDIT}?capability=deploy"))["entries"]
+        assert (lines, len(lines)) == (shown, 5)
+
+
+@asynchronous
 async def test_no_argument_is_on_record() -> None:
     async with operating() as operator:
         await use_often(operator)
@@ -85,3 +119,122 @@ async def test_an_audit_that_was_changed_says_where() -> None:
         verdict = await operator.told("GET", f"{AUDIT}/verify")
         (problem,) = verdict["problems"]
         assert problem.startswith("Entry 3 of chain ")
+
+
+Act = tuple[str, str, str, str]
+
+
+async def acts(operator: Operator) -> list[Act]:
+    """The administrative acts on record, the oldest first: action, principal, way in, object."""
+    entries = (await operator.told("GET", f"{AUDIT}?limit=1000"))["entries"][::-1]
+    known = get_args(AdministrativeAction)
+    return [
+        (one["action"], one["principal"], one["callerType"], one["capability"])
+        for one in entries
+        if one.get("action") in known
+    ]
+
+
+def test_every_request_that_changes_something_is_on_record() -> None:
+    """A route without an act asks only, or has records of its own, such as calls, workflows and approvals."""
+    silent = {route.name for route in ROUTES.all if route.method != "GET" and route.act is None}
+
+    assert silent == {
+        "catalog/hide",
+        "catalog/show",
+        "policies/test",
+        "tools/{name}/call",
+        "upstreams/{name}/approve",
+        "upstreams/{name}/login",
+        "upstreams/{name}/logout",
+        "workflows/{id}/simulate",
+        "runs/batch",
+        "runs/{id}/cancel",
+        "runs/{id}/resolve",
+        "runs/{id}/submit",
+        "approvals/{id}/approve",
+        "approvals/{id}/reject",
+    }
+
+
+@asynchronous
+async def test_what_operators_do_is_on_record_with_who_how_and_on_what() -> None:
+    async with operating() as operator:
+        cli = {"more": {"waypost-via": "cli"}}
+        steps = {
+            "initialState": "a",
+            "states": {"a": {"transitions": {"go": {"target": "b"}}}, "b": {"terminal": True}},
+        }
+        await operator.told("POST", "/api/v1/keys", {"id": "ci"}, **cli)
+        await operator.told("DELETE", "/api/v1/keys/ci")
+        await operator.told("POST", "/api/v1/documents", {"id": "a/b", "skill": "# B"}, **cli)
+        await operator.told("DELETE", "/api/v1/documents?id=a/b", more={"waypost-via": "console"})
+        await operator.told("POST", "/api/v1/workflows", {"name": "ship", "workflow": {"title": "Ship", **steps}})
+        await operator.told("POST", "/api/v1/workflows/ship/disable")
+        copy = (await operator.told("POST", "/api/v1/workflows/ship/duplicate"))["workflow"]["id"]
+        exported = await operator.told("GET", "/api/v1/workflows/ship/export")
+        imported = (await operator.told("POST", "/api/v1/workflows/import", exported))["workflow"]["id"]
+        await operator.told("DELETE", "/api/v1/workflows/ship")
+        assert (await operator.refused("DELETE", "/api/v1/workflows/ship"))[0] == 404  # nothing was done
+
+        assert await acts(operator) == [
+            ("key.created", "root", "cli", "ci"),
+            ("key.revoked", "root", "api", "ci"),
+            ("document.published", "root", "cli", "a/b"),
+            ("document.removed", "root", "console", "a/b"),
+            ("workflow.defined", "root", "api", "ship"),
+            ("workflow.defined", "root", "api", "ship"),
+            ("workflow.defined", "root", "api", copy),
+            ("workflow.defined", "root", "api", imported),
+            ("workflow.removed", "root", "api", "ship"),
+        ]
+
+
+@asynchronous
+async def test_requests_that_are_refused_are_on_record() -> None:
+    async with operating() as operator:
+        for key, status in ((AGENT, 403), (None, 401), ("wp_wrong", 401)):
+            assert (await operator.ask("GET", "/api/v1/keys", key=key)).status == status
+        assert (await operator.ask("GET", "/api/v1/" + "x" * 5000, key=AGENT, client="203.0.113.10")).status == 403
+
+        assert [(action, who, how, what[:20]) for action, who, how, what in await acts(operator)] == [
+            ("api.refused", "agent", "api", "/api/v1/keys"),
+            ("api.refused", "anonymous", "api", "/api/v1/keys"),
+            ("api.refused", "agent", "api", "/api/v1/xxxxxxxxxxxx"),
+        ]
+        entries = (await operator.told("GET", f"{AUDIT}?decision=deny"))["entries"]
+        assert {one["caller"] for one in entries} == {"203.0.113.9", "203.0.113.10"}
+        assert all(len(one["capability"]) <= 200 for one in entries)
+
+
+@asynchronous
+async def test_a_flood_of_refused_requests_is_counted() -> None:
+    async with operating() as operator:
+        for number in range(300):
+            await operator.ask("GET", "/api/v1/keys", key=None, client=f"203.0.113.{number % 3}")
+        for number in range(300):
+            await operator.ask("GET", "/api/v1/keys", key=None, client=f"2001:db8::{number:x}")
+        assert len(await acts(operator)) == 101  # a hundred sources, and all others together
+        await operator.hub.runtime.api.stop()
+
+        entries = (await operator.told("GET", f"{AUDIT}?limit=1000"))["entries"]
+        counted = {one.get("caller", ""): one["reason"] for one in entries if "more within" in one.get("reason", "")}
+        assert counted == {
+            "203.0.113.0": "99 more within 60 s",
+            "203.0.113.1": "99 more within 60 s",
+            "203.0.113.2": "99 more within 60 s",
+            "": "202 more within 60 s",
+        }
+
+
+@asynchronous
+async def test_a_flood_is_recorded_when_its_minute_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audits, "REFUSAL_WINDOW_S", 0.05)
+    async with operating() as operator:
+        for _ in range(3):
+            await operator.ask("GET", "/api/v1/keys", key=None)
+
+        refusals = operator.hub.runtime.api._refusals
+        assert refusals is not None
+        await until(lambda: not refusals._counts)
+        assert len(await acts(operator)) == 2

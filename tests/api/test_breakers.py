@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.api.conftest import operated_hub, operating
 from tests.protocol.conftest import asynchronous
+from waypost.settings import Breakers, Settings
 
 
 @asynchronous
@@ -35,3 +38,19 @@ async def test_an_open_breaker_is_listed_and_reset() -> None:
         assert [(one["capability"], one["principal"]) for one in entries if one.get("action") == "breaker.reset"] == [
             ("flaky", "root")
         ]
+
+
+@pytest.mark.parametrize(("failures", "text"), [(1, "flaky failed once"), (2, "flaky failed 2 times in a row")])
+@asynchronous
+async def test_the_overview_says_how_often_a_tool_failed(failures: int, text: str) -> None:
+    hub = operated_hub((), breakers=True, settings=Settings(breakers=Breakers(failures=failures)))
+
+    @hub.tool(name="flaky")
+    async def flaky() -> str:
+        raise OSError("no route to host")
+
+    async with operating(hub) as operator:
+        for _ in range(failures):
+            await operator.use("flaky")
+        attention = (await operator.told("GET", "/api/v1/overview"))["attention"]
+        assert [(one["need"], one["text"]) for one in attention] == [("open_breaker", text)]

@@ -238,3 +238,54 @@ async def test_an_operator_may_change_what_belongs_to_a_worker() -> None:
 async def test_only_an_admin_is_answered(path: str) -> None:
     async with at_work() as (operator, _):
         assert (await operator.ask("GET", path, key=None)).status == 401
+
+
+@asynchronous
+async def test_tokens_and_groups_are_counted_again_after_a_change() -> None:
+    async with operating() as operator:
+        before = (await operator.told("GET", "/api/v1/overview"))["tokens"]["everything"]
+        groups = (await operator.told("GET", "/api/v1/catalog"))["counts"]["category"]
+
+        @operator.hub.tool(category="Late")
+        async def late() -> str:
+            return "late"
+
+        after = (await operator.told("GET", "/api/v1/overview"))["tokens"]["everything"]
+        assert (after["tools"], after["tokens"] > before["tokens"]) == (before["tools"] + 1, True)
+        found = (await operator.told("GET", "/api/v1/catalog"))["counts"]["category"]
+        assert found == {**groups, "Late": 1}
+
+
+@asynchronous
+async def test_items_are_hidden_and_shown_in_bulk_with_a_record_of_each() -> None:
+    async with operating(operated_hub(rules=())) as operator:
+        found = (await operator.told("GET", "/api/v1/catalog"))["items"]
+        assert "add" in [row["id"] for row in found]
+
+        done = await operator.told("POST", "/api/v1/catalog/hide", {"ids": ["add", "deploy"]})
+        assert done == {"ids": ["add", "deploy"], "hidden": True}
+        page = await operator.told("GET", "/api/v1/catalog?q=add")
+        assert ("add" in [row["id"] for row in page["items"]], page["hidden"]) == (False, 2)
+        hidden = await operator.told("GET", "/api/v1/catalog?hidden=true&limit=1")
+        rest = await operator.told("GET", f"/api/v1/catalog?hidden=true&before={hidden['next']}")
+        assert [row["id"] for row in hidden["items"] + rest["items"]] == ["add", "deploy"]
+        assert (await operator.told("GET", "/api/v1/catalog/add"))["hidden"] is True
+        assert (await operator.use("add", {"a": 1, "b": 2})).json["result"]["structuredContent"] == {"result": 3}
+
+        assert (await operator.told("POST", "/api/v1/catalog/show", {"category": "Maths"}))["ids"] == ["add"]
+        assert (await operator.told("GET", "/api/v1/catalog"))["hidden"] == 1
+        entries = (await operator.told("GET", "/api/v1/audit"))["entries"]
+        acts = [(one["action"], one["capability"]) for one in entries if one.get("action", "").startswith("catalog.")]
+        assert acts == [("catalog.shown", "add"), ("catalog.hidden", "deploy"), ("catalog.hidden", "add")]
+
+
+@asynchronous
+async def test_a_selection_of_nothing_or_of_something_unknown_changes_nothing() -> None:
+    async with operating(operated_hub(rules=())) as operator:
+        hide = "/api/v1/catalog/hide"
+        assert (await operator.refused("POST", hide, {}))[0] == 400
+        assert (await operator.refused("POST", hide, {"ids": ["add", "nothing"]}))[0] == 404
+        assert (await operator.refused("POST", hide, {"source": "nowhere"}))[0] == 404
+        # What its definition hides is not for operators to show: it may be held back until it is approved.
+        assert (await operator.refused("POST", "/api/v1/catalog/show", {"ids": ["skill:shell"]}))[0] == 404
+        assert (await operator.told("GET", "/api/v1/catalog"))["hidden"] == 0

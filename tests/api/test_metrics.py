@@ -6,11 +6,12 @@ import json
 import re
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.api.conftest import AGENT, Operator, operated_hub, operating
 from tests.protocol.conftest import asynchronous
 from waypost import Hub, __version__
-from waypost.execution.counters import Counters
+from waypost.execution.pipeline import Counters
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)')
@@ -61,7 +62,12 @@ async def scraped(operator: Operator) -> Samples:
     call = await operator.ask("GET", "/metrics", key=None, client="127.0.0.1", accept="text/plain")
     assert call.status == 200
     assert call.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    return parse(call.body.decode())
+    samples = parse(call.body.decode())
+    # Prometheus's own reader finds the same.
+    families = text_string_to_metric_families(call.body.decode())
+    read = {(one.name, tuple(one.labels.items())): one.value for family in families for one in family.samples}
+    assert read == samples
+    return samples
 
 
 def counting(hub: Hub) -> Counters:
@@ -170,3 +176,14 @@ async def test_others_need_the_role_admin() -> None:
         assert await operator.refused("GET", "/metrics", key=None) == (401, "Missing Authorization header")
         assert (await operator.refused("GET", "/metrics", key=AGENT))[0] == 403
         assert (await operator.ask("GET", "/metrics")).status == 200
+
+
+@asynchronous
+async def test_one_replica_is_alone_and_its_bus_works() -> None:
+    async with operating() as operator:
+        replicas = (await operator.told("GET", "/metrics"))["replicas"]
+        assert (replicas["bus"], replicas["count"], replicas["heartbeat_ages"]) == ("ok", 1, {})
+        samples = await scraped(operator)
+        labels = (("replica", replicas["replica"]), ("version", __version__), ("config", replicas["config"]))
+        assert samples["waypost_replica_info", labels] == 1
+        assert (samples["waypost_replicas", ()], samples["waypost_bus_up", ()]) == (1, 1)

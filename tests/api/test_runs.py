@@ -10,7 +10,7 @@ import pytest
 from tests.api.conftest import AGENT, operating
 from tests.api.releasing import releasing
 from tests.protocol.conftest import asynchronous
-from waypost.api.workflows import Status
+from waypost.api.runs import Status
 from waypost.cli.runs import STATUSES
 from waypost.config.models import CliConnection
 
@@ -140,7 +140,7 @@ async def test_what_was_rejected_stands_where_it_happened_and_what_failed_apart(
         ]
         rejected = shown["history"][2]
         assert (rejected["from"], rejected["to"], rejected["approvalId"]) == ("review", "review", approval)
-        assert (rejected["decidedBy"], rejected["via"], rejected["reason"]) == ("root", "http", "not today")
+        assert (rejected["decidedBy"], rejected["via"], rejected["reason"]) == ("root", "api", "not today")
         (note,) = shown["notes"]
         assert (note["version"], note["transition"], note["outcome"]) == (3, "build", "failed")
         assert "The tests fail." in note["error"]["message"]
@@ -228,3 +228,65 @@ async def test_whoever_started_a_run_does_not_look_after_it_here() -> None:
         run = await hub.start()
         assert (await hub.refused("GET", f"{RUNS}/{run}", key=AGENT))[0] == 403
         assert (await hub.refused("GET", RUNS, key=hub.lead))[0] == 403
+
+
+@asynchronous
+async def test_a_history_is_read_from_its_end() -> None:
+    async with releasing() as hub:
+        run, approval = await hub.asked()
+        await hub.told("POST", f"/api/v1/approvals/{approval}/reject", {"reason": "not today"})
+        await hub.submit(run, "revise")
+        latest = await hub.told("GET", f"{RUNS}/{run}?order=desc&limit=2")
+        assert [(row["version"], row["transition"]) for row in latest["history"]] == [
+            (3, "revise"),
+            (2, "ship"),
+            (2, "build"),
+        ]
+        assert latest["next"] == 2
+        rest = await hub.told("GET", f"{RUNS}/{run}?order=desc&before=2")
+        assert [row["transition"] for row in rest["history"]] == ["$start"]
+        assert await hub.refused("GET", f"{RUNS}/{run}?before=2") == (400, "`before` needs `order=desc`.")
+
+
+@asynchronous
+async def test_states_and_times_are_filtered_by() -> None:
+    async with releasing() as hub:
+        run = await hub.start()
+        for query, wanted in (
+            ("definition=release&state=draft", [run]),
+            ("definition=release&state=review", []),
+            ("since=2020-01-01T00:00:00Z&until=2999-01-01T00:00:00Z", [run]),
+            ("until=2020-01-01T00:00:00Z", []),
+            ("since=2999-01-01T00:00:00Z", []),
+            (f"text={run.upper()}", [run]),
+        ):
+            page = await hub.told("GET", f"{RUNS}?{query}")
+            assert [one["workflowId"] for one in page["runs"]] == wanted, query
+        assert (await hub.refused("GET", f"{RUNS}?state=draft"))[1].startswith("`state` needs a `definition`")
+        assert (await hub.refused("GET", f"{RUNS}?since=2020-01-01"))[0] == 400
+
+
+@asynchronous
+async def test_a_batch_changes_what_its_dry_run_showed() -> None:
+    async with releasing() as hub:
+        ids = [await hub.start() for _ in range(3)]
+        shown = await hub.told("POST", f"{RUNS}/batch", {"action": "cancel", "definition": "release"})
+        assert (shown["dryRun"], shown["total"], shown["more"], shown["newest"]) == (True, 3, False, max(ids))
+        later = await hub.start()
+        done = await hub.told("POST", f"{RUNS}/batch", {"action": "cancel", "dryRun": False, "newest": shown["newest"]})
+        assert (done["total"], done["failures"]) == (3, [])
+        left = await hub.told("GET", f"{RUNS}?status=waiting_for_action")
+        assert [run["workflowId"] for run in left["runs"]] == [later]
+        for body in ({"action": "retry", "status": "failed"}, {"action": "cancel", "newest": "x"}, {"action": "sing"}):
+            assert (await hub.refused("POST", f"{RUNS}/batch", body))[0] == 400
+
+
+@asynchronous
+async def test_a_run_is_drawn_with_its_way_and_without_a_style_of_its_own() -> None:
+    async with releasing() as hub:
+        run = await hub.start()
+        await hub.submit(run, "build", tests=True)
+        drawn = (await hub.told("GET", f"{RUNS}/{run}/graph"))["text"]
+        assert (drawn.count("taken"), drawn.count(" current"), drawn.count("<style")) == (1, 1, 0)
+        assert (await hub.told("GET", f"{RUNS}/{run}/children"))["runs"] == []
+        assert (await hub.refused("GET", f"{RUNS}/wf_none/graph"))[0] == 404

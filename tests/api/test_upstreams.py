@@ -77,7 +77,7 @@ async def test_what_changed_is_shown_and_released(tmp_path: Path) -> None:
         assert hub.guard.audit is not None
         await hub.guard.audit.written()
         entries = (await operator.told("GET", "/api/v1/audit"))["entries"]
-        assert {one["principal"] for one in entries if one.get("action") == "capability.approved"} == {"root"}
+        assert {one["principal"] for one in entries if one.get("action") == "upstream.approved"} == {"root"}
 
 
 @asynchronous
@@ -120,8 +120,8 @@ async def test_a_credential_is_kept_used_never_shown_and_forgotten(tmp_path: Pat
             assert gone["kept"] is False
             with pytest.raises(ToolError, match="needs a credential of ada"):
                 await who(pool, "ada")
-            assert [one["reason"] for one in await recorded(hub, "credential.given")] == ["ada"]
-            assert [one["capability"] for one in await recorded(hub, "credential.removed")] == ["up"]
+            assert [one["reason"] for one in await recorded(hub, "upstream.login")] == ["ada"]
+            assert [one["capability"] for one in await recorded(hub, "upstream.logout")] == ["up"]
 
 
 @asynchronous

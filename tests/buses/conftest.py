@@ -1,39 +1,105 @@
-"""Every test of the contract runs over every adapter of the bus."""
+"""Every test of the contract runs over every adapter of the bus, within one process and across two connections."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 import pytest
 
-from waypost.buses import Bus, LocalBus
+from tests.nats import nats_url as nats_url
+from tests.postgres import postgres_server as postgres_server
+from tests.postgres import postgres_url as postgres_url
+from waypost.buses import Bus, LocalBus, Subscription, create_bus
+from waypost.buses.bus import Health, Receive, Respond, check_message, check_subject
 
-DEADLINE: Final = 20.0
+DEADLINE: Final = 50.0
 PATIENCE: Final = 5.0
 
 OpenBus = Callable[[], AbstractAsyncContextManager[Bus]]
 
 
 @asynccontextmanager
-async def local_bus() -> AsyncIterator[Bus]:
-    """The bus of one process."""
-    bus = LocalBus()
+async def opened(bus: Bus) -> AsyncIterator[Bus]:
+    """A bus that is connected, and closed afterwards."""
+    await bus.open()
     try:
         yield bus
     finally:
         await bus.close()
 
 
-ADAPTERS: Final[dict[str, OpenBus]] = {"local": local_bus}
+class Across:
+    """Two connections as one bus: what one of them sends arrives at the other."""
+
+    def __init__(self, far: Bus, near: Bus) -> None:
+        self._far = far
+        self._near = near
+        self._witness = Ears()
+        self._published = 0
+
+    @property
+    def health(self) -> Health:
+        """The worse of both is what the nearer one says."""
+        return self._near.health
+
+    async def open(self) -> None:
+        """Have everything that arrives witnessed."""
+        await self._far.subscribe(">", self._witness)
+
+    def on_reconnect(self, call: Callable[[], None]) -> None:
+        """Of the one that sends."""
+        self._near.on_reconnect(call)
+
+    async def publish(self, subject: str, message: bytes) -> None:
+        """Send from the one, and wait until it arrived at the other: who subscribes then, comes later."""
+        check_subject(subject)
+        check_message(message)
+        await self._near.publish(subject, message)
+        self._published += 1
+        await self._witness.have(self._published)
+
+    async def subscribe(self, subject: str, receive: Receive) -> Subscription:
+        """Receive at the other."""
+        return await self._far.subscribe(subject, receive)
+
+    async def serve(self, name: str, respond: Respond) -> Subscription:
+        """Respond at the other."""
+        return await self._far.serve(name, respond)
+
+    async def request(self, name: str, message: bytes, within: float) -> bytes:
+        """Ask from the one."""
+        return await self._near.request(name, message, within)
+
+    async def close(self) -> None:
+        """Close the one that receives and responds; the other waits for its answers."""
+        await self._far.close()
 
 
-@pytest.fixture(params=ADAPTERS)
+@pytest.fixture(params=["local", "postgres", "postgres across", "nats", "nats across"])
 def open_bus(request: pytest.FixtureRequest) -> OpenBus:
-    """Opens a bus of each kind."""
-    return ADAPTERS[request.param]
+    """Opens a bus of each kind; each test has a cluster of its own."""
+    server, _, across = request.param.partition(" ")
+    if server == "local":
+        return lambda: opened(LocalBus())
+    url = request.getfixturevalue("postgres_server" if server == "postgres" else "nats_url")
+
+    @asynccontextmanager
+    async def open_remote() -> AsyncIterator[Bus]:
+        cluster = secrets.token_hex(4)
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(opened(create_bus(url, cluster)))
+            assert first.health == "ok"
+            if not across:
+                yield first
+                return
+            second = await stack.enter_async_context(opened(create_bus(url, cluster)))
+            yield await stack.enter_async_context(opened(Across(first, second)))
+
+    return open_remote
 
 
 def on_bus(test: Callable[[Bus], Coroutine[Any, Any, None]]) -> Callable[[OpenBus], None]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 import pytest
 
-from tests.buses.conftest import ADAPTERS, DEADLINE, Ears, OpenBus, echo, on_bus
+from tests.buses.conftest import DEADLINE, Ears, OpenBus, echo, on_bus
 from waypost.buses import Bus
 from waypost.buses.bus import MAX_MESSAGE_BYTES, MAX_WAITING_MESSAGES
 from waypost.errors import NoHolder, WaypostError
@@ -16,16 +15,6 @@ from waypost.errors import NoHolder, WaypostError
 NO_SUBJECTS = ["", ".", "a.", ".a", "a..b", "a b", "a.\tb", "a\n", "a.\x00", "a.\x1f", "é .x"]
 NO_PATTERNS = [*NO_SUBJECTS, ">.a", "a.>.b", "a*", "*a", "a.b>", ">>", "**"]
 WILD = ["*", ">", "a.*", "a.>", "*.a"]
-
-
-def asked(open_bus: OpenBus, problem: Callable[[Bus], object]) -> None:
-    """Run something on a bus under a deadline."""
-
-    async def run() -> None:
-        async with asyncio.timeout(DEADLINE), open_bus() as bus:
-            await problem(bus)  # type: ignore[misc]  # each is a coroutine function
-
-    asyncio.run(run())
 
 
 # Messages to everybody
@@ -164,8 +153,7 @@ async def test_a_listener_may_end_its_own_subscription(bus: Bus) -> None:
     assert ears.heard == [("a", b"1")]
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
-def test_a_listener_that_falls_behind_loses_the_oldest(adapter: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_falls_behind_loses_the_oldest(open_bus: OpenBus, caplog: pytest.LogCaptureFixture) -> None:
     too_many, go = 10, asyncio.Event()
 
     async def scenario(bus: Bus) -> list[bytes]:
@@ -186,7 +174,7 @@ def test_a_listener_that_falls_behind_loses_the_oldest(adapter: str, caplog: pyt
         return dealt_with
 
     async def run() -> list[bytes]:
-        async with asyncio.timeout(DEADLINE), ADAPTERS[adapter]() as bus:
+        async with asyncio.timeout(DEADLINE), open_bus() as bus:
             return await scenario(bus)
 
     with caplog.at_level(logging.WARNING, "waypost.buses"):
@@ -196,8 +184,9 @@ def test_a_listener_that_falls_behind_loses_the_oldest(adapter: str, caplog: pyt
     assert any("loses some" in record.message for record in caplog.records)
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
-def test_a_listener_that_fails_is_logged_and_hears_the_next(adapter: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_fails_is_logged_and_hears_the_next(
+    open_bus: OpenBus, caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> None:
         ears = Ears()
 
@@ -206,7 +195,7 @@ def test_a_listener_that_fails_is_logged_and_hears_the_next(adapter: str, caplog
             if len(ears.heard) == 1:
                 raise ValueError("not that one")
 
-        async with asyncio.timeout(DEADLINE), ADAPTERS[adapter]() as bus:
+        async with asyncio.timeout(DEADLINE), open_bus() as bus:
             await bus.subscribe("a", fails_at_first)
             await bus.publish("a", b"1")
             await bus.publish("a", b"2")
@@ -260,9 +249,9 @@ async def test_an_answer_that_is_too_large_is_an_error_of_the_question(bus: Bus)
         await bus.request("worker", b"", within=5)
 
 
-@pytest.mark.parametrize("subject", [*NO_SUBJECTS, *WILD, *NO_PATTERNS])
-def test_what_is_no_subject_is_refused_everywhere(subject: str, open_bus: OpenBus) -> None:
-    async def scenario(bus: Bus) -> None:
+@on_bus
+async def test_what_is_no_subject_is_refused_everywhere(bus: Bus) -> None:
+    for subject in (*NO_SUBJECTS, *WILD, *NO_PATTERNS):
         with pytest.raises(WaypostError, match="is not a subject"):
             await bus.publish(subject, b"")
         with pytest.raises(WaypostError, match="is not a subject"):
@@ -270,23 +259,18 @@ def test_what_is_no_subject_is_refused_everywhere(subject: str, open_bus: OpenBu
         with pytest.raises(WaypostError, match="is not a subject"):
             await bus.request(subject, b"", within=1)
 
-    asked(open_bus, scenario)
 
-
-@pytest.mark.parametrize("pattern", NO_PATTERNS)
-def test_what_is_no_pattern_is_refused(pattern: str, open_bus: OpenBus) -> None:
-    async def scenario(bus: Bus) -> None:
+@on_bus
+async def test_what_is_no_pattern_is_refused(bus: Bus) -> None:
+    for pattern in NO_PATTERNS:
         with pytest.raises(WaypostError, match="is not a subject"):
             await bus.subscribe(pattern, Ears())
-
-    asked(open_bus, scenario)
 
 
 # The end
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
-def test_a_bus_that_is_closed_has_finished_what_it_was_dealing_with(adapter: str) -> None:
+def test_a_bus_that_is_closed_has_finished_what_it_was_dealing_with(open_bus: OpenBus) -> None:
     async def run() -> list[str]:
         go, began, done = asyncio.Event(), asyncio.Event(), list[str]()
 
@@ -300,7 +284,7 @@ def test_a_bus_that_is_closed_has_finished_what_it_was_dealing_with(adapter: str
             done.append("answered")
             return b""
 
-        async with ADAPTERS[adapter]() as bus:
+        async with open_bus() as bus:
             await bus.subscribe("a", slow)
             await bus.subscribe(">", slow)
             await bus.serve("b", answers)

@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET
 
 from waypost import Hub
-from waypost.capabilities.options import (
+from waypost.capabilities.capability import (
     Metadata,
     Options,
     ResourceOptions,
@@ -120,12 +120,14 @@ def test_a_hint_is_given_only_when_something_is_near(key: str, sentence: str) ->
 
 
 def test_a_definition_error_is_prefixed_with_its_subject_once() -> None:
-    def fail(message: str) -> None:
-        raise DefinitionError(message)
+    def fail(subject: str) -> None:
+        raise DefinitionError("is wrong", subject=subject)
 
-    for message in ("is wrong", "Tool 'x': is wrong"):
+    for subject in ("", "Tool 'x'"):
         with pytest.raises(DefinitionError, match=r"^Tool 'x': is wrong$"):
-            name_in_errors("Tool 'x'", functools.partial(fail, message))
+            name_in_errors("Tool 'x'", functools.partial(fail, subject))
+    with pytest.raises(DefinitionError, match=r"^Tool 'x': Field 'y': is wrong$"):
+        name_in_errors("Tool 'x'", functools.partial(fail, "Field 'y'"))
     assert name_in_errors("Tool 'x'", lambda: 3) == 3
 
 
@@ -137,7 +139,7 @@ def test_a_definition_error_is_prefixed_with_its_subject_once() -> None:
         ({"tool_timeout": 0}, "tool_timeout must be a number of seconds above 0, not 0."),
         ({"session_idle": "x"}, "session_idle must be a number of seconds above 0, not 'x'."),
         ({"task_after": -1}, "task_after must be a number of seconds, 0 or more, not -1."),
-        ({"names": "x"}, "names must be 'canonical' or 'portable', not 'x'."),
+        ({"names": "x"}, "names must be 'auto', 'canonical' or 'portable', not 'x'."),
         ({"surface": "x"}, "surface must be 'gateway', 'full' or 'both', not 'x'."),
         ({"audit": None}, "audit must be 'store', 'file', 'stderr' or 'none', not None."),
         ({"capabilities": []}, "capabilities must be a dict of what each capability declares, not []."),

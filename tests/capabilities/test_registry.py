@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.capabilities.client import connected, listed, new_hub, request
 from waypost import DefinitionError, Hub, InvalidParams, UnknownPrompt, UnknownTool
 from waypost.capabilities import registry as registry_module
-from waypost.capabilities.capability import Capability, Kind, McpFeatures
-from waypost.capabilities.options import Metadata
+from waypost.capabilities.capability import Capability, Kind, McpFeatures, Metadata
 from waypost.capabilities.registry import Change, Registry
 from waypost.capabilities.resources import UriTemplate
 from waypost.errors import UnknownResource

@@ -1,14 +1,58 @@
-"""A hub to be killed: `waypost serve desk.py:hub`, its store the data directory's or the one `DESK_STORE` names."""
+"""A hub to be killed: `waypost serve desk.py:hub`, its store the data directory's or the one `DESK_STORE` names.
+
+Its clock is ahead by the seconds of `DESK_SKEW`; `DESK_DRAIN_MS` is its setting `server.drainMs`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 from waypost import Context, Hub
+from waypost.config.models import Workflow
+from waypost.kinds import convert
 
-hub = Hub("desk", version="1.0.0", store=os.environ.get("DESK_STORE"))
+real_time, skew = time.time, float(os.environ.get("DESK_SKEW", "0"))
+if skew:
+    time.time = lambda: real_time() + skew
+
+hub = Hub(
+    "desk",
+    version="1.0.0",
+    store=os.environ.get("DESK_STORE"),
+    drain_ms=int(os.environ.get("DESK_DRAIN_MS", "500")),
+)
+PATIENT = {
+    "initialState": "a",
+    "inputSchema": {"type": "object", "properties": {"folder": {"type": "string"}}},
+    "states": {
+        "a": {
+            "transitions": {
+                "wait": {
+                    "target": "b",
+                    "executor": {
+                        "kind": "capability",
+                        "capability": "linger",
+                        "arguments": {"folder": "$.workflow.input.folder"},
+                    },
+                }
+            }
+        },
+        "b": {"terminal": True},
+    },
+}
+hub.workflow("patient", convert(PATIENT, Workflow))
+
+
+@hub.tool(timeout=60)
+async def linger(folder: str) -> str:
+    """Wait until a file is there."""
+    mark(folder, "began")
+    while not Path(folder, "go").exists():  # noqa: ASYNC110, ASYNC240  # the test is another process
+        await asyncio.sleep(0.02)
+    return "done"
 
 
 @hub.tool
@@ -29,6 +73,14 @@ async def announce(text: str, ctx: Context) -> str:
     """Say something on the session's general stream."""
     await ctx.session.send_log("error", text)
     return text
+
+
+@hub.tool
+async def stall(ctx: Context) -> str:
+    """Say something on the stream of the call, and wait for ever."""
+    await ctx.log("error", "waiting")
+    await asyncio.Event().wait()
+    return "never"
 
 
 @hub.tool(task="required")

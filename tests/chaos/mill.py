@@ -1,4 +1,7 @@
-"""A hub of workflows to be killed: `waypost serve mill.py:hub`; what its executors do is a line in `MILL_EFFECTS`."""
+"""A hub of workflows to be killed: `waypost serve mill.py:hub`; what its tools do is a line in `MILL_EFFECTS`.
+
+`MILL_STORE` and `MILL_BUS` make it one of several replicas.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any, Final
 from waypost import Context, Hub
 from waypost.config.models import Workflow
 from waypost.kinds import convert
+from waypost.settings import Bus, Settings
 
 EFFECTS: Final = Path(os.environ.get("MILL_EFFECTS", os.devnull))
 HOLD: Final = EFFECTS.with_name("hold")
@@ -17,7 +21,12 @@ HOLD: Final = EFFECTS.with_name("hold")
 PAUSE: Final = 0.005
 """Seconds between an effect and its end, for a kill to fall into."""
 
-hub = Hub("mill", version="1.0.0")
+hub = Hub(
+    "mill",
+    version="1.0.0",
+    store=os.environ.get("MILL_STORE"),
+    settings=Settings(bus=Bus(url=os.environ.get("MILL_BUS", "auto"))),
+)
 
 
 def _write(line: str) -> None:
@@ -25,12 +34,33 @@ def _write(line: str) -> None:
         file.write(line)
 
 
+async def _end() -> None:
+    await asyncio.sleep(PAUSE)
+    while HOLD.exists():  # noqa: ASYNC110  # the test is another process
+        await asyncio.sleep(PAUSE)
+
+
 @hub.tool
 async def mark(kind: str, ticket: str, ctx: Context) -> str:
     """Have an effect: a line that says what was run, for which submit and under which key."""
     _write(f"{kind} {ticket} {ctx.idempotency_key}\n")
-    await (asyncio.Event().wait() if HOLD.exists() else asyncio.sleep(PAUSE))
+    await _end()
     return "marked"
+
+
+@hub.tool(task="required")
+async def chore(ticket: str) -> str:
+    """Have an effect that must not be repeated, as a task."""
+    _write(f"once {ticket} -\n")
+    await _end()
+    return ticket
+
+
+@hub.tool
+async def errand(ticket: str) -> str:
+    """Have an effect that must not be repeated, in a plain call."""
+    _write(f"once {ticket} -\n")
+    return ticket
 
 
 def marks(kind: str, ticket: str = "$.arguments.ticket") -> dict[str, Any]:

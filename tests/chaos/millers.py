@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, Final
 
 import aiohttp
 
+from tests.chaos.checker import Call
 from tests.chaos.verdict import Evidence, Told
-from tests.chaos.visitor import Visitor
+from tests.chaos.visitor import Refused, Visitor
 
 Json = dict[str, Any]
 GONE: Final = (aiohttp.ClientError, OSError, TimeoutError)
@@ -26,25 +28,36 @@ def can_go(stands: Json) -> bool:
 
 
 class Miller:
-    """Moves one instance on for ever, whichever hub is there."""
+    """Moves one instance on for ever, whichever hub is there: its own, or one that others move too."""
 
-    def __init__(self, mill: Mill, name: str, kind: str) -> None:
+    def __init__(
+        self, mill: Mill, name: str, kind: str, shared: asyncio.Future[str] | None = None, *, is_first: bool = True
+    ) -> None:
         self._mill = mill
         self._name = name
         self._kind = kind
         self._chance = random.Random(name)
         self._numbers = count(1)
+        self._shared = shared
+        self._is_first = is_first
+        """Whether it starts the instance that is shared."""
 
     async def work(self) -> None:
         """Start an instance and move it on until cancelled; a hub that goes away is waited for."""
         stands = await self._started()
         while True:
             stands = await self._step(stands)
+            await asyncio.sleep(self._mill.pause)
 
     async def _started(self) -> Json:
+        if self._shared is not None and not self._is_first:
+            return await self._mill.look(await self._shared)
         while True:
-            with suppress(*GONE):
-                return await self._mill.call("workflow.start", definitionId=self._kind, input={})
+            async with self._mill.patient():
+                stands = await self._mill.call("workflow.start", definitionId=self._kind, input={})
+                if self._shared is not None:
+                    self._shared.set_result(stands["workflowId"])
+                return stands
 
     async def _step(self, stands: Json) -> Json:
         """Do what can be done next; where the instance stands then."""
@@ -54,7 +67,7 @@ class Miller:
             if stands.get("status") in ("unknown_outcome", "chain_failed"):
                 return await self._mill.settle(stands, self._chance)
             await asyncio.sleep(0 if "error" in stands else _GLANCE)
-        except GONE:
+        except self._mill.gone:
             pass
         return await self._mill.look(stands["workflowId"])
 
@@ -62,18 +75,24 @@ class Miller:
         """Take the only transition; with a request id, a submit that nobody answered is made again as it was."""
         number = next(self._numbers)
         ticket = f"{self._name}-{number}"
-        wanted = {**stands["links"][0]["args"], "arguments": {"ticket": ticket}}
+        link = next(link for link in stands["links"] if link["rel"] == "transition")
+        wanted = {**link["args"], "arguments": {"ticket": ticket}}
+        call = self._mill.note(wanted["workflowId"], ticket, wanted["expectedVersion"])
         if number % 2:
-            return await self._mill.call("workflow.submit", **wanted)
+            return await self._mill.call("workflow.submit", call, **wanted)
         while True:
-            with suppress(*GONE):
-                return await self._mill.call("workflow.submit", **wanted, requestId=ticket)
+            async with self._mill.patient():
+                return await self._mill.call("workflow.submit", call, **wanted, requestId=ticket)
 
 
 class Mill:
     """The hub that is there now, if there is one, and what is known about its workflows."""
 
-    def __init__(self, visitor: Visitor) -> None:
+    def __init__(self, visitor: Visitor, gone: tuple[type[Exception], ...] = GONE) -> None:
+        self.pause = 0.0
+        """Seconds between the calls of a client."""
+        self.gone = gone
+        """The errors that clients have to expect: nobody knows then whether the call had an effect."""
         self.evidence = Evidence()
         self.unknown = 0
         """How often an outcome was unknown."""
@@ -91,11 +110,30 @@ class Mill:
         """There is none."""
         self._there.clear()
 
-    async def call(self, tool: str, **arguments: Any) -> Json:
+    def note(self, workflow: str, ticket: str = "", expected: int = 0) -> Call:
+        """A call that is about to be made."""
+        call = Call(time.monotonic(), workflow, ticket, expected)
+        self.evidence.calls.append(call)
+        return call
+
+    @asynccontextmanager
+    async def patient(self) -> AsyncIterator[None]:
+        """Expect that the hub goes away, and wait a moment then."""
+        try:
+            yield
+        except self.gone:
+            await asyncio.sleep(_GLANCE)
+
+    async def call(self, tool: str, noted: Call | None = None, **arguments: Any) -> Json:
         """What a tool of the hub answers, written down."""
         await self._there.wait()
+        noted = noted or self.note(arguments.get("workflowId", ""))
+        noted.attempts += 1
         result = await self._visitor.stateless(self._url, "tools/call", {"name": tool, "arguments": arguments})
+        if "structuredContent" not in result:
+            raise Refused(200, result)
         answer: Json = result["structuredContent"]
+        noted.answer(time.monotonic(), answer)
         self.evidence.told.append(Told(answer["workflowId"], answer["version"], answer["state"]))
         self.answers.release()
         return answer
@@ -103,7 +141,7 @@ class Mill:
     async def look(self, workflow_id: str) -> Json:
         """Where an instance stands, as soon as somebody tells."""
         while True:
-            with suppress(*GONE):
+            async with self.patient():
                 return await self.call("workflow.get", workflowId=workflow_id)
 
     async def settle(self, stands: Json, chance: random.Random) -> Json:

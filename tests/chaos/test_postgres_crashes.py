@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import secrets
-import signal
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, get_args
 
 import pytest
 
 from tests.chaos import findings
+from tests.chaos.cluster import KillableServer
 from tests.chaos.conftest import rounds
 from tests.chaos.load import Load, Told
 from tests.chaos.writers import Orders, writing
-from tests.postgres import run_sql, running_server
+from tests.postgres import run_sql
 from waypost.stores.database import Point
 from waypost.stores.postgres import PostgresDatabase
 from waypost.stores.store import Store
@@ -88,23 +84,6 @@ def test_processes_that_make_the_tables_at_once_and_are_killed_leave_whole_table
     assert check(postgres_url) == []
 
 
-class KillableServer:
-    """A PostgreSQL of one's own, which may be killed and started again."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self._directory = Path(tempfile.gettempdir()) / f"waypost-kill-{secrets.token_hex(4)}"
-        self.url = stack.enter_context(running_server(self._directory, keep=False))
-
-    def kill(self) -> None:
-        """Kill the postmaster; those it leaves behind end by themselves."""
-        os.kill(int((self._directory / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
-
-    def start(self) -> None:
-        """Start it again, as soon as those are gone."""
-        assert self._stack.enter_context(running_server(self._directory)) == self.url
-
-
 async def more(told: list[Told], much: int, load: asyncio.Task[None]) -> None:
     """Wait until so much more was acknowledged."""
     until, enough = time.monotonic() + PATIENCE, len(told) + much
@@ -145,7 +124,7 @@ def test_a_store_goes_on_by_itself_when_its_server_was_killed_and_is_back() -> N
 
 def test_writes_while_the_server_is_away_end_with_an_answer_and_later_ones_succeed() -> None:
     async def scenario(server: KillableServer) -> tuple[str, bool]:
-        store = Store(PostgresDatabase(server.url, patience=0.5))
+        store = Store(PostgresDatabase(server.url, timeout=0.5, open_timeout=0.5))
         try:
             await store.state.put("s", "before", 1)
             await asyncio.to_thread(server.kill)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from tests.chaos.checker import Call, TaskRun, check_instances, check_runs
 from waypost.stores.instances import HistoryEntry, InstanceRecord
 
 AT_REST: Final = frozenset({"waiting_for_action", "succeeded"})
@@ -38,6 +39,11 @@ class Evidence:
     allowed: Counter[str] = field(default_factory=Counter)
     """How often somebody asked for something to be done again, by ticket."""
     effects: list[Effect] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    runs: list[TaskRun] = field(default_factory=list)
+    """Tasks and plain calls."""
+    ledger: list[str] = field(default_factory=list)
+    """The tickets of those that had their effect."""
     instances: dict[str, InstanceRecord] = field(default_factory=dict)
     histories: dict[str, Sequence[HistoryEntry]] = field(default_factory=dict)
 
@@ -51,6 +57,8 @@ def wrong_with(evidence: Evidence) -> list[str]:
         *_not_done(evidence),
         *_children(evidence),
         *_stuck(evidence),
+        *check_instances(evidence.calls, evidence.histories),
+        *check_runs(evidence.runs, evidence.ledger),
     ]
 
 

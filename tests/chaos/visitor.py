@@ -106,6 +106,13 @@ class Visitor:
         return await eventually(look, f"the task is not {status}")
 
     @asynccontextmanager
+    async def calling(self, url: str, tool: str) -> AsyncIterator[AsyncIterator[tuple[str, Json]]]:
+        """What comes on the stream of a call within the session: ids and messages."""
+        asked = self._request("tools/call", {"name": tool, "arguments": {}})
+        async with self._post(url, asked, self._headers()) as response:
+            yield _events(response)
+
+    @asynccontextmanager
     async def stream(self, url: str, last: str | None = None) -> AsyncIterator[AsyncIterator[tuple[str, Json]]]:
         """The session's general stream: ids and messages, from the last one on that was seen."""
         headers = {**self._headers(), "Accept": "text/event-stream"}
@@ -128,11 +135,11 @@ class Visitor:
 
 
 @asynccontextmanager
-async def visiting() -> AsyncIterator[Visitor]:
-    """A visitor whose connections are closed in the end."""
+async def visiting(patience: float = PATIENCE) -> AsyncIterator[Visitor]:
+    """A visitor whose connections are closed in the end; each request may take so many seconds."""
     # A hub that was killed leaves dead connections behind, which a client must not send on.
     connector = aiohttp.TCPConnector(force_close=True)
-    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(PATIENCE)) as http:
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(patience)) as http:
         yield Visitor(http)
 
 

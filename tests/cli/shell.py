@@ -62,9 +62,9 @@ class Serving:
         with self._news:
             return [line for line in self._lines if line]
 
-    def wait_for(self, text: str, times: int = 1) -> str:
+    def wait_for(self, text: str, times: int = 1, within: float = PATIENCE) -> str:
         """The first line that holds `text`, or a later one, when it is there."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + within
         with self._news:
             while True:
                 found = [line for line in self._lines if text in line]
@@ -77,7 +77,11 @@ class Serving:
     @property
     def url(self) -> str:
         """Where it is."""
-        return self.wait_for(" is ready at ").rpartition(" ")[2]
+        return self.find_url()
+
+    def find_url(self, within: float = PATIENCE) -> str:
+        """Where it is, as soon as it is ready."""
+        return self.wait_for(" is ready at ", within=within).rpartition(" ")[2]
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""

@@ -8,6 +8,7 @@ from tests.cli.operated import Captured, complaint, printed_json
 from tests.cli.released import LEAD, Desk
 from tests.cli.released import desk as desk
 from waypost.cli import main
+from waypost.cli.client import HubClient
 
 
 def test_what_waits_is_listed(desk: Desk, capsys: Captured) -> None:
@@ -73,3 +74,17 @@ def test_a_key_of_the_role_is_enough(desk: Desk, capsys: Captured) -> None:
     assert approval in [one["id"] for one in printed_json(capsys)]
     assert main(["approvals", "approve", approval, "--url", desk.url, "--key", LEAD, "--json"]) == 0
     assert printed_json(capsys)["status"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"), [(0, "is approved"), (1, "needs 1 more approval"), (2, "needs 2 more approvals")]
+)
+def test_an_approval_that_needs_more_people_is_not_said_to_be_approved(
+    missing: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided = {"missing": missing, "decision": "approved", "error": None}
+    instance = {"workflowId": "wf_1", "state": "a", "version": 1, "status": "waiting_for_approval"}
+    monkeypatch.setattr(HubClient, "post", lambda *_: decided | instance)
+
+    assert main(["approvals", "approve", "ap_1", "--url", "http://127.0.0.1:1"]) == 0
+    assert capsys.readouterr().out == f"ap_1 {said}; wf_1 is in a, version 1: waiting_for_approval\n"

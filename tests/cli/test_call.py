@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from tests.cli.operated import Captured, complaint, printed
 from tests.cli.shell import waypost
 from tests.cli.targets import TARGETS, on
 from waypost.cli import main
+from waypost.cli.call import read_pairs
+from waypost.cli.output import Output, format_text
 
 
 @on(*TARGETS)
@@ -95,3 +98,78 @@ def test_a_process_prints_its_data_and_nothing_else(arguments: list[str], code: 
         assert decoded
     else:
         assert (done.stdout, done.stderr) == ("", "Not today.\n")
+
+
+@on("server.py:hub", "URL")
+def test_arguments_may_be_pairs_that_are_read_by_the_schema(target: str, capsys: Captured) -> None:
+    assert main(["call", target, "add", "a=1", "b=2.5"]) == 0
+    assert printed(capsys) == "3.5\n"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        (["n=3", "x=2", "on=true"], {"n": 3, "x": 2, "on": True}),
+        (["text=3", "maybe=null", "word=a=b"], {"text": "3", "maybe": None, "word": "a=b"}),
+        (["text="], {"text": ""}),
+        (["tags=a", "tags=b"], {"tags": ["a", "b"]}),
+        (['tags=["a", "b"]'], {"tags": ["a", "b"]}),
+        (["numbers=1", "numbers=2"], {"numbers": [1, 2]}),
+        (['object={"a": 1}'], {"object": {"a": 1}}),
+        (["level=2"], {"level": 2}),
+        (["linked=7"], {"linked": "7"}),
+        (["anything=7", "free=x"], {"anything": 7, "free": "x"}),
+    ],
+)
+def test_a_value_is_what_the_schema_says(pairs: list[str], expected: dict[str, Any]) -> None:
+    schema = {
+        "properties": {
+            "n": {"type": "integer"},
+            "x": {"type": "number"},
+            "on": {"type": "boolean"},
+            "text": {"type": "string"},
+            "word": {"type": ["string", "null"]},
+            "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "numbers": {"type": "array", "items": {"type": "integer"}},
+            "object": {"type": "object"},
+            "level": {"enum": [1, 2]},
+            "linked": {"$ref": "#/$defs/Name"},
+            "anything": {},
+        },
+        "additionalProperties": True,
+        "$defs": {"Name": {"type": "string"}},
+    }
+    assert read_pairs("tool", pairs, schema) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["a=x"], "waypost: The argument 'a' is of type number, and 'x' is not."),
+        (["a=1", "a=2"], "waypost: The argument 'a' is given twice."),
+        (["aa=1"], "waypost: add has no argument 'aa'; did you mean 'a'?"),
+        (['{"a": 1}', "b=2"], "waypost: The arguments are one JSON object, or pairs such as name=value, not both."),
+    ],
+)
+def test_pairs_that_cannot_be_meant_are_wrong_usage(
+    words: list[str], sentence: str, capsys: Captured, project: Path
+) -> None:
+    assert main(["call", "server.py:hub", "add", *words]) == 2
+    assert complaint(capsys) == sentence
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_json_has_lines_at_a_terminal_and_none_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"a": [1]}
+    for stream, expected in ((Terminal(), '{\n  "a": [\n    1\n  ]\n}\n'), (io.StringIO(), '{"a": [1]}\n')):
+        monkeypatch.setattr("sys.stdout", stream)
+        Output(data).print(as_json=True)
+        assert stream.getvalue() == expected
+        assert json.loads(format_text('{"a": [1]}')) == data
+        assert ("\n" in format_text('{"a": [1]}')) == stream.isatty()
+        assert format_text("{no json") == "{no json"

@@ -91,7 +91,7 @@ def test_who_has_no_key_or_not_the_role_is_refused_in_one_sentence(tmp_path: Pat
         for more, told in (
             ([], "Missing Authorization header"),
             (["--key", "wp_nobody"], "Invalid API key"),
-            (["--key", AGENT], "agent does not have the role admin"),
+            (["--key", AGENT], "agent does not have the role viewer; pass another key"),
         ):
             assert main([*LIST, "--url", hub.url, *more]) == 1
             assert told in complaint(capsys)

@@ -104,9 +104,9 @@ def test_a_key_is_in_no_file_and_no_log_of_the_hub(tmp_path: Path) -> None:
         assert use(hub.url, "add", NUMBERS, made) == 200
         assert use(hub.url, "shell", {"command": made}, AGENT) == 200
         assert waypost("audit", "verify", cwd=tmp_path).returncode == 0
-        holding = [file.name for file in (tmp_path / ".waypost").iterdir() if own.encode() in file.read_bytes()]
-        assert holding == ["hub.json"]
-        assert [file for file in (tmp_path / ".waypost").iterdir() if made.encode() in file.read_bytes()] == []
+        files = [file for file in (tmp_path / ".waypost").rglob("*") if file.is_file()]
+        assert [file.name for file in files if own.encode() in file.read_bytes()] == ["hub.json"]
+        assert [file for file in files if made.encode() in file.read_bytes()] == []
         lines = "\n".join(hub.lines)
     assert made not in lines
     assert own not in lines

@@ -43,7 +43,7 @@ def test_python_is_not_checked_as_a_configuration(target: str, project: Path, ca
 def test_a_tool_that_is_nearly_right_is_told_the_right_one(project: Path, url: str, capsys: Captured) -> None:
     for target in ("server.py:hub", "waypost.yaml", url):
         assert main(["call", target, "ad"]) == 1
-        assert complaint(capsys) == "waypost: Unknown tool: ad; did you mean 'add'?"
+        assert complaint(capsys) == 'waypost: Unknown tool: ad; did you mean "add"?'
     assert main(["call", "server.py:hub", "skill:nothing_like_it"]) == 1
     assert complaint(capsys) == "waypost: Unknown skill: nothing_like_it"
 
@@ -57,3 +57,17 @@ def test_who_lists_a_gateway_is_told_of_what_is_behind_it(gateway_url: str, caps
     assert said.err == f"... and {found} items behind the gateway; see `waypost search {gateway_url} ''`\n"
     assert main(["search", gateway_url, ""]) == 0
     assert len(printed(capsys).splitlines()) == found
+
+
+def test_words_of_a_query_need_no_quotes_and_surplus_words_name_their_command(
+    gateway_url: str, capsys: Captured
+) -> None:
+    assert main(["search", gateway_url, "add", "two", "numbers", "--limit", "1", "--json"]) == 0
+    spread = printed(capsys)
+    assert main(["search", gateway_url, "add two numbers", "--limit", "1", "--json"]) == 0
+    assert printed(capsys) == spread
+    with pytest.raises(SystemExit):
+        main(["skills", "list", "waypost.yaml"])
+    assert complaint(capsys) == (
+        "waypost skills list: unrecognized arguments: waypost.yaml; see `waypost skills list --help`"
+    )

@@ -78,7 +78,7 @@ def test_a_run_that_never_was_fails(desk: Desk, capsys: Captured) -> None:
 
 def test_runs_are_for_operators(desk: Desk, capsys: Captured) -> None:
     assert main(["runs", "list", "--url", desk.url, "--key", LEAD]) == 1
-    assert "lena does not have the role admin" in complaint(capsys)
+    assert "lena does not have the role viewer" in complaint(capsys)
 
 
 def test_a_status_that_there_is_not_is_wrong_usage(capsys: Captured) -> None:

@@ -39,7 +39,7 @@ LATEST = schema.LATEST
 )
 def test_the_store_is_that_of(arguments: list[str], file: Path, capsys: Captured) -> None:
     assert main(["store", "check", *arguments]) == 0
-    assert "waypost.db: ok (1 instances, 2 tasks, 1 sessions)\n" in printed(capsys)
+    assert "waypost.db: ok (1 instance, 2 tasks, 1 session)\n" in printed(capsys)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_backup_is_a_store_with_everything_in_it(file: Path, project: Path, ca
     assert stat.S_IMODE((project / "copy.db").stat().st_mode) == 0o600
 
     assert main(["store", "check", "--url", "sqlite:///copy.db", "--data", "."]) == 0
-    assert printed(capsys).startswith(f"{project}/copy.db: ok (1 instances, 2 tasks, 1 sessions)\n")
+    assert printed(capsys).startswith(f"{project}/copy.db: ok (1 instance, 2 tasks, 1 session)\n")
 
 
 def test_a_backup_is_told_as_json(file: Path, project: Path, capsys: Captured) -> None:
@@ -278,7 +278,7 @@ def test_a_store_on_a_server_can_be_moved_to_a_file(postgres_url: str, project: 
     assert main(["store", "backup", "--url", postgres_url, "--to", ".waypost/waypost.db"]) == 0
     assert " bytes)" in printed(capsys)
     assert main(["store", "check"]) == 0
-    assert ".waypost/waypost.db: ok (0 instances, 0 tasks, 1 sessions)\n" in printed(capsys)
+    assert ".waypost/waypost.db: ok (0 instances, 0 tasks, 1 session)\n" in printed(capsys)
 
 
 def test_a_missing_table_is_a_problem(postgres_url: str, project: Path, capsys: Captured) -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("mailer")
 def test_workers_are_listed_with_their_functions(capsys: Captured) -> None:
     assert main(["workers", "list"]) == 0
     head, row = capsys.readouterr().out.splitlines()
-    assert head.split() == ["NAME", "NAMESPACE", "RUNTIME", "VERSION", "SINCE", "FUNCTIONS"]
+    assert head.split() == ["NAME", "NAMESPACE", "RUNTIME", "VERSION", "REPLICA", "SINCE", "FUNCTIONS"]
     assert row.split()[:3] == ["mailer", "default", "python"]
     assert re.search(r"  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d  ", row)
     assert row.endswith("mail::write")

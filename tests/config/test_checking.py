@@ -4,7 +4,7 @@ import pytest
 from msgspec import Meta, Struct
 
 from tests.config.conftest import Folder
-from waypost.config.checks import build, plain, recognise
+from waypost.config.checks import Decoder, build, recognise
 from waypost.config.files import Snapshot
 from waypost.config.findings import Finding
 from waypost.config.nodes import read
@@ -59,10 +59,10 @@ def test_several_mistakes_give_several_findings_in_the_order_of_the_lines(folder
         ("server: {maxSessions: 0}", "expected an integer >= 1"),
         ("server: {name: ''}", "expected text of length >= 1"),
         ("server: {name: 5}", "expected text, got an integer; put the value in quotes"),
-        ("server: {allowAnonymousRemote: yes}", "expected true or false, got text"),
+        ("server: {allowAnonymousRemote: yes}", "expected true or false, got text; write `true`"),
         ("server: {allowedHosts: x}", "expected a list, got text"),
         ("server: {surface: ful}", "expected `gateway`, `full` or `both`; did you mean `full`?"),
-        ("server: {names: x}", "expected `canonical` or `portable`"),
+        ("server: {names: x}", "expected `auto`, `canonical` or `portable`"),
         ("server: {maxRunning: 0}", "expected an integer >= 1"),
         ("server: 5", "expected a mapping, got an integer"),
         ("skills: {dynamic: 5}", "expected text or nothing, got an integer"),
@@ -167,7 +167,7 @@ def fitted(folder: Folder, text: str) -> tuple[Any, list[Finding]]:
     root = read(folder.write("sample.yaml", text), Snapshot(), findings)
     assert root is not None
     root = recognise(root, Sample, findings)
-    data = plain(root, Sample, findings)
+    data = Decoder(findings).decode(root, Sample)
     return (None if findings else build(root, data, Sample, findings)), findings
 
 

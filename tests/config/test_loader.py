@@ -1,10 +1,11 @@
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.config.conftest import Folder
-from waypost.config import (
+from waypost.config import check, load
+from waypost.errors import ConfigError
+from waypost.settings import (
     Audit,
     Bus,
     Policy,
@@ -15,10 +16,7 @@ from waypost.config import (
     Skills,
     Store,
     ToolkitUse,
-    check,
-    load,
 )
-from waypost.errors import ConfigError
 
 EVERYTHING = """\
 version: "1"
@@ -156,7 +154,7 @@ def test_an_impossible_path_is_an_ordinary_error(folder: Folder, name: str) -> N
 
 def test_findings_can_be_encoded_as_json(folder: Folder) -> None:
     path = folder.write("waypost.yaml", "z: 1\n")
-    (row,) = msgspec.json.decode(msgspec.json.encode(check(path, {})))
+    (row,) = (found.to_row() for found in check(path, {}))
     assert row == {
         "file": str(path),
         "line": 1,

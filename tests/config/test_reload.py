@@ -192,3 +192,43 @@ def test_files_that_keep_changing_are_given_up(folder: Folder, monkeypatch: pyte
 
     with pytest.raises(ConfigError, match=r"kept changing for 1 seconds.* \[CFG035\]"):
         asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["waypost.yaml", "rules.yaml"])
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (RULES, ""),
+        (RULES.replace("no-mail", "no-post"), ""),
+        ("prompts: {p: {template: x}}\n", "CFG069"),
+        (RULES.partition("policies")[0], "CFG069"),
+        ("policies" + RULES.partition("policies")[2], "CFG069"),
+        ("", "CFG034"),
+    ],
+    ids=["the same", "another rule", "neither", "without rules", "without auth", "empty"],
+)
+@pytest.mark.usefixtures("short_wait")
+def test_a_link_that_leads_to_another_file_loses_no_rule_in_silence(
+    name: str, text: str, code: str, folder: Folder
+) -> None:
+    """As volumes of Kubernetes do it: the file stays where it is, and its link leads elsewhere."""
+    link = folder.path / name
+    link.symlink_to(folder.write("first/file.yaml", RULES))
+    if name != "waypost.yaml":
+        folder.write("waypost.yaml", f"include: [{name}]\n")
+    before = loader.load(folder.path / "waypost.yaml", {})
+    second = folder.write("second/file.yaml", text)
+    link.with_suffix(".new").symlink_to(second)
+    os.replace(link.with_suffix(".new"), link)
+    if code:
+        assert code in refusal(before)
+    else:
+        assert asyncio.run(reload(before)).config.auth == before.config.auth
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
+@pytest.mark.usefixtures("short_wait")
+def test_a_file_that_may_no_longer_be_read_is_refused(folder: Folder) -> None:
+    before = folder.load(RULES)
+    before.path.chmod(0)
+    assert "CFG001" in refusal(before)

@@ -11,10 +11,18 @@ from waypost import config
 FILE = """\
 version: "1"
 store: {url: "postgresql://hub:pass%20word1@db/waypost"}
-workers: {token: workers-token}
+bus: {url: "nats://hub:bus-password@bus:4222"}
+workers: {token: workers-token, tokens: {mail: mail-token}, secrets: [HOOKS]}
+auth:
+  oauth:
+    issuer: https://issuer.example
+    resource: https://hub.example/mcp
+    introspection: {endpoint: "https://issuer.example/i", clientId: hub, clientSecret: client-secret}
 connections:
   api: {kind: rest, baseUrl: "https://x.example", headers: {Authorization: "Bearer ${API_TOKEN}", Accept: text/plain}}
-  tool: {kind: mcp, command: tool, env: {TOOL_SECRET: tool-secret, STAGE: production, SHORT_KEY: abc}}
+  tool: {kind: mcp, command: tool,
+    env: {TOOL_SECRET: tool-secret, STAGE: production, SHORT_KEY: abc, DB: "${DATABASE_URL}", P: "${DB_PASS}",
+      AUTHOR: ada-lovelace}}
 workflows:
   one:
     initialState: a
@@ -32,7 +40,8 @@ def test_what_is_called_a_secret_in_environments_and_headers_is_one_wherever_it_
     file = tmp_path / "waypost.yaml"
     file.write_text(FILE)
 
-    found = config.load(file, {"API_TOKEN": "from-outside"}).secrets
+    outside = {"DATABASE_URL": "mysql://app:url-password@db", "DB_PASS": "pass-phrase", "HOOKS": "hook-value"}
+    found = config.load(file, {"API_TOKEN": "from-outside", **outside}).secrets
 
     assert set(found) == {
         "Bearer from-outside",
@@ -42,6 +51,12 @@ def test_what_is_called_a_secret_in_environments_and_headers_is_one_wherever_it_
         "workers-token",
         "pass%20word1",
         "pass word1",
+        "bus-password",
+        "mail-token",
+        "client-secret",
+        "url-password",
+        "pass-phrase",
+        "hook-value",
     }
 
 

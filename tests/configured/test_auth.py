@@ -85,7 +85,7 @@ def test_an_authorization_server_that_cannot_be_is_a_finding(
 @pytest.mark.parametrize(
     ("text", "codes"),
     [
-        ("auth: {anonymous: false}\nworkers: {port: 0}", ["CFG081"]),
+        ("auth: {anonymous: false}\nworkers: {port: 0}", []),
         ("auth: {anonymous: false}\nworkers: {port: 0, token: s3cret}", []),
         ("auth: {anonymous: {roles: [agent]}}\nworkers: {port: 0}", []),
         ("workers: {port: 0}", []),

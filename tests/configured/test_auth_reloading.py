@@ -203,7 +203,9 @@ async def test_a_change_of_oauth_waits_for_the_next_start_and_opens_nothing_unti
 async def test_a_hub_that_is_reached_from_outside_is_not_opened_to_everybody_by_a_reload(
     folder: Folder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("waypost.transports.http.server.serve", lambda *args, **options: None)
+    monkeypatch.setattr(
+        "waypost.transports.http.server.serve", lambda app, listening, *rest, **options: listening.close()
+    )
     async with served(folder, written(("ci", OLD))) as (hub, web):
         hub.run("http", host="0.0.0.0")
         with caplog.at_level(logging.ERROR, "waypost"):

@@ -63,7 +63,8 @@ def test_a_mistake_in_one_entry_hides_nothing_in_the_others(folder: Folder) -> N
         ("proxy: {expose: [{name: add, executor: {kind: nop}}]}\n", "proxy.expose[0].executor.kind", BY_NAME),
         ("skills: {core: 5}\n", "skills.core", "{kind: capability, capability: 'skill:mine'}"),
         ("workers: {port: x}\n", "workers.port", "{kind: capability, capability: 'a::b'}"),
-        ("connection: {api: {kind: rest}}\n", "connection", BY_REST),
+        ("connection: {api: {kind: rest, baseUrl: 'http://x'}}\n", "connection", BY_REST),
+        ("anschluss: {api: {kind: rest}}\n", "anschluss", BY_REST),
     ],
 )
 def test_what_is_named_and_was_left_out_is_not_missed(folder: Folder, broken: str, key: str, executor: str) -> None:
@@ -86,6 +87,52 @@ def test_a_name_that_is_nowhere_is_told_beside_one_that_was_left_out(folder: Fol
         ("workflows.two.states.a.transitions.go.executor.connection", "WF010"),
         ("workflows.four.states.b.terminal", "CFG012"),
         ("workflows.five.states.a.transitions.go.executor.definitionId", "WF014"),
+    ]
+
+
+def test_a_mistake_in_a_workflow_hides_nothing_else_in_it(folder: Folder) -> None:
+    text = """\
+workflows:
+  one:
+    initialState: drft
+    timeoutMs: soon
+    states:
+      draft:
+        transitions:
+          go: {target: reveiw, titel: Go, executor: {kind: rest, connection: nowhere}}
+          back: {title: Back, guards: [{kind: rol, role: lead}], executor: {kind: workflow, definitionId: tow}}
+      review: {terminal: true, outcome: won}
+  two: {initialState: a, states: {a: {terminal: true}}}
+"""
+    assert told(folder, text) == [
+        ("workflows.one.initialState", "WF003"),
+        ("workflows.one.timeoutMs", "CFG012"),
+        ("workflows.one.states.draft.transitions.go.titel", "CFG010"),
+        ("workflows.one.states.draft.transitions.go.target", "WF003"),
+        ("workflows.one.states.draft.transitions.go.executor.connection", "WF010"),
+        ("workflows.one.states.draft.transitions.back.target", "CFG014"),
+        ("workflows.one.states.draft.transitions.back.guards[0].kind", "CFG013"),
+        ("workflows.one.states.draft.transitions.back.executor.definitionId", "WF014"),
+        ("workflows.one.states.review.outcome", "CFG013"),
+    ]
+
+
+def test_what_stands_under_a_misspelt_key_is_looked_at_and_not_missed(folder: Folder) -> None:
+    text = """\
+connections: {time: {kind: mcp, comand: uvx, arg: [mcp-server-time]}}
+proxy:
+  import: [{connection: tme}]
+workflow:
+  one: {initialState: a, state: {a: {terminal: yes}}}
+"""
+    folder.write("waypost.yaml", CONFIG + text)
+    assert [(found.key, found.code, found.message.partition("; ")[2]) for found in folder.findings()] == [
+        ("connections.time.comand", "CFG010", "did you mean `command`?"),
+        ("connections.time.arg", "CFG010", "did you mean `args`?"),
+        ("proxy.import[0].connection", "CFG070", "did you mean `time`?"),
+        ("workflow", "CFG010", "did you mean `workflows`?"),
+        ("workflow.one.state", "CFG010", "did you mean `states`?"),
+        ("workflow.one.state.a.terminal", "CFG012", "write `true`"),
     ]
 
 

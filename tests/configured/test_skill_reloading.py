@@ -206,7 +206,7 @@ async def test_a_call_that_runs_ends_on_what_it_began_with(folder: Folder) -> No
             assert await desk.skills() == ["shell"]
             gate.touch()
         assert call.result() == "waited"
-        await until(lambda: not old.pool.pids)
+        await until(lambda: not old.pool.list_pids())
 
 
 @asynchronous
@@ -237,7 +237,7 @@ async def test_a_call_that_runs_is_waited_for_however_little_time_calls_have_now
         assert old._egress._http is not None
         gate.touch()
         assert await calls[0] == "waited"
-        await until(lambda: old._egress._http is None and not pool.pids)
+        await until(lambda: old._egress._http is None and not pool.list_pids())
 
 
 @asynchronous
@@ -250,11 +250,11 @@ async def test_a_stop_ends_calls_that_run_on_what_was_exchanged(folder: Folder) 
         call = asyncio.create_task(desk.call("slow", "never"))
         await until(lambda: pool._busy)
         assert await desk.reload("skills: {core: [shell]}\n")
-        assert pool.pids
+        assert pool.list_pids()
 
         await desk.hub.runtime.executable_skills.stop()
 
-        assert not pool.pids
+        assert not pool.list_pids()
         assert "killed by SIGKILL" in await call
 
 

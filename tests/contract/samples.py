@@ -124,3 +124,13 @@ def audited(**changes: Any) -> AuditEntry:
 def event(number: int, *, session: str = "s", stream: str = "a", expires_at: float = NOW) -> StoredEvent:
     """A message of a stream."""
     return StoredEvent(session, stream, number, expires_at, f'{{"n":{number}}}')
+
+
+def head_of(entry: AuditEntry) -> int:
+    """What stands for the head of a chain where no one verifies it."""
+    return entry.number
+
+
+def checkpoint_of(chain: str, number: int) -> str:
+    """A value to keep for entries that are deleted."""
+    return f"{chain} {number}"

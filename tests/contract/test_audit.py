@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
 
 from tests.contract.conftest import on_store
-from tests.contract.samples import NOW, audited
+from tests.contract.samples import NOW, audited, checkpoint_of, head_of
 from waypost.errors import StaleVersion
-from waypost.stores.audit import LAST, AuditEntry
+from waypost.stores.audit import LAST, AuditEntry, Place
 from waypost.stores.schema import AUDIT
 from waypost.stores.store import Store
 
@@ -28,7 +29,7 @@ async def filled(store: Store, chance: Random) -> list[AuditEntry]:
                 value = {"n": number, "text": "line\u2028 \x85\n\r end"}
                 digest = f"{chain}{number}"
                 some.append(audited(chain=chain, number=number, at=at, decision=decision, value=value, digest=digest))
-            await store.audit.append(*some)
+            await store.audit.append(*some, head=head_of)
             entries += some
     return sorted(entries, key=lambda entry: entry.place, reverse=True)
 
@@ -55,6 +56,44 @@ async def test_page_by_page_every_entry_comes_once(store: Store) -> None:
     assert found == entries
 
 
+def _divides(divisor: int, entry: AuditEntry) -> bool:
+    return entry.number % divisor == 0
+
+
+@on_store
+async def test_a_filter_is_read_in_bounded_steps_that_lose_nothing_and_end(store: Store) -> None:
+    entries = await filled(store, Random(4))
+    for divisor in (1, 3, 50, 10_000):
+        found: list[AuditEntry] = []
+        place: Place | None = LAST
+        while place is not None:
+            keeps = partial(_divides, divisor)
+            page, place = await store.audit.scan(10, place, None, keeps, max_blocks=1)
+            assert len(page) <= 10
+            found += page
+        assert found == [entry for entry in entries if entry.number % divisor == 0]
+
+
+@on_store
+async def test_entries_without_the_words_are_left_out_and_no_other(store: Store) -> None:
+    people = ("ada", "grace", 'q"uote\\', "zoë\u2028", "a")
+    entries = [
+        audited(number=number, at=NOW + number / 10, principal=people[number % 5], capability=f"tool-{number % 3}")
+        for number in range(1, 200)
+    ]
+    await store.audit.append(*entries, head=head_of)
+    entries.reverse()
+    for who in people:
+        for tool in ("", "tool-1"):
+
+            def keeps(entry: AuditEntry, who: str = who, tool: str = tool) -> bool:
+                return entry.principal == who and tool in entry.capability
+
+            words = [word for word in (who, tool) if word]
+            found, end = await store.audit.scan(1000, LAST, None, keeps, words=words)
+            assert (found, end) == ([entry for entry in entries if keeps(entry)], None)
+
+
 @on_store
 async def test_a_chain_is_read_from_any_number_on(store: Store) -> None:
     entries = await filled(store, Random(3))
@@ -70,8 +109,8 @@ async def test_a_chain_is_read_from_any_number_on(store: Store) -> None:
 @on_store
 async def test_a_chain_whose_beginning_was_let_go_is_read_from_what_is_left(store: Store) -> None:
     for number in range(1, 60):
-        await store.audit.append(audited(number=number, at=NOW + number))
-    assert await store.audit.sweep(NOW + 40) == 39
+        await store.audit.append(audited(number=number, at=NOW + number), head=head_of)
+    assert await store.audit.sweep(NOW + 40, checkpoint_of) == 39
 
     assert [entry.number for entry in await store.audit.chain("hub-1", 0, 3)] == [40, 41, 42]
     assert [entry.number for entry in await store.audit.chain("hub-1", 20, 3)] == [40, 41, 42]
@@ -82,19 +121,21 @@ async def test_a_chain_whose_beginning_was_let_go_is_read_from_what_is_left(stor
 async def test_entries_are_let_go_within_half_a_second_and_counted_one_by_one(store: Store) -> None:
     entries = await filled(store, Random(4))
     limit = NOW + 3
-    swept = await store.audit.sweep(limit)
+    swept = await store.audit.sweep(limit, checkpoint_of)
 
     left = await store.audit.latest(10_000)
     assert swept == len(entries) - len(left)
     assert [entry for entry in entries if entry.at >= limit] == [entry for entry in left if entry.at >= limit]
     assert all(entry.at > limit - 0.5 for entry in left)
-    assert await store.audit.sweep(limit) == 0
+    assert await store.audit.sweep(limit, checkpoint_of) == 0
 
 
 @on_store
 async def test_what_is_appended_together_is_few_rows(store: Store) -> None:
-    await store.audit.append(*(audited(number=number, at=NOW + number / 10_000) for number in range(1, 2501)))
-    await store.audit.append(audited(number=2501, at=NOW + 60), audited(number=2502, at=NOW + 61))
+    await store.audit.append(
+        *(audited(number=number, at=NOW + number / 10_000) for number in range(1, 2501)), head=head_of
+    )
+    await store.audit.append(audited(number=2501, at=NOW + 60), audited(number=2502, at=NOW + 61), head=head_of)
 
     blocks = await store.audit.blocks("hub-1")
     assert [(block.number, block.size, block.denials) for block in blocks] == [
@@ -112,9 +153,25 @@ async def test_what_is_appended_together_is_few_rows(store: Store) -> None:
 @on_store
 async def test_a_block_is_written_once(store: Store) -> None:
     block = [audited(number=number) for number in range(1, 4)]
-    await store.audit.append(*block)
+    await store.audit.append(*block, head=head_of)
     with pytest.raises(StaleVersion):
-        await store.audit.append(*block)
+        await store.audit.append(*block, head=head_of)
     with pytest.raises(StaleVersion):
-        await store.audit.append(*block, audited(number=4))
+        await store.audit.append(*block, audited(number=4), head=head_of)
     assert await store.audit.chain("hub-1") == block
+
+
+@on_store
+async def test_the_oldest_blocks_of_a_store_that_is_too_large_are_deleted(store: Store) -> None:
+    for chain in ("a", "b"):
+        for number in range(1, 11):
+            entry = audited(chain=chain, number=number, at=NOW + number * 10, value="x" * 1000)
+            await store.audit.append(entry, head=head_of)
+
+    assert await store.audit.prune(100_000, lambda chain, number: [chain, number]) == 0
+    freed = await store.audit.prune(15_000, lambda chain, number: [chain, number])
+    left = {chain: [entry.number for entry in await store.audit.chain(chain)] for chain in ("a", "b")}
+    assert freed > 7000
+    assert left == {"a": [5, 6, 7, 8, 9, 10], "b": [5, 6, 7, 8, 9, 10]}
+    assert await store.audit.checkpoints() == {"a": (4, ["a", 4]), "b": (4, ["b", 4])}
+    assert await store.audit.heads() == {"a": 10, "b": 10}

@@ -12,20 +12,20 @@ from tests.contract.test_documents import of_kind
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Persisted, Store, detect_persisted
 
-NOTHING = Persisted(workflows=False, content=False)
+NOTHING = Persisted(workflows=False, content=False, hidden=False)
 
 
 @pytest.mark.parametrize(
     ("kind", "document_id", "left"),
     [
-        ("definitions", "workflow:a", Persisted(workflows=True, content=False)),
-        ("definitions", "workflow:\U0010ffff", Persisted(workflows=True, content=False)),
+        ("definitions", "workflow:a", Persisted(workflows=True, content=False, hidden=False)),
+        ("definitions", "workflow:\U0010ffff", Persisted(workflows=True, content=False, hidden=False)),
         ("definitions", "workflow", NOTHING),
         ("definitions", "workflow;", NOTHING),
         ("definitions", "0123456789abcdef", NOTHING),
         ("definitions", "zzz", NOTHING),
-        ("skills", "a", Persisted(workflows=False, content=True)),
-        ("prompts", "a", Persisted(workflows=False, content=True)),
+        ("skills", "a", Persisted(workflows=False, content=True, hidden=False)),
+        ("prompts", "a", Persisted(workflows=False, content=True, hidden=False)),
         ("executables", "a", NOTHING),
     ],
 )
@@ -44,7 +44,7 @@ async def test_both_are_seen_at_once(lasting_place: Place) -> None:
         assert await detect_persisted(store) == NOTHING
         await store.definitions.put("workflow:a", {})
         await store.prompts.put("a", {})
-        assert await detect_persisted(store) == Persisted(workflows=True, content=True)
+        assert await detect_persisted(store) == Persisted(workflows=True, content=True, hidden=False)
 
 
 @asynchronous

@@ -11,7 +11,7 @@ from waypost.stores.records import Document, Documents, Entry
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
 
-KINDS = ("skills", "prompts", "executables", "definitions", "keys", "policies")
+KINDS = ("skills", "prompts", "executables", "definitions", "keys")
 
 
 def of_kind(store: Store, kind: str) -> Documents:

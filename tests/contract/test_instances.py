@@ -7,7 +7,7 @@ import pytest
 from tests.contract.conftest import on_store
 from tests.contract.samples import NOW, instance
 from waypost.errors import StaleVersion, StoreError
-from waypost.stores.instances import HistoryEntry, Note, Reservation
+from waypost.stores.instances import PROXY, HistoryEntry, Note, Reservation
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
 
@@ -323,3 +323,43 @@ async def test_an_instance_that_somebody_moves_is_not_due_until_it_is_free_again
     await store.instances.settle(instance(due_at=NOW + 1), NOW, "no", "mine")
     assert await store.instances.due(NOW) == []
     assert [found.id for found in await store.instances.due(NOW + 1)] == ["i1"]
+
+
+@on_store
+async def test_an_instance_that_starts_reserved_is_removed_only_under_its_reservation(store: Store) -> None:
+    for name in ("i1", "i2"):
+        await store.instances.start(instance(id=name, reservation=MINE), NOW, "start")
+    assert await store.instances.get("i1") == instance(reservation=MINE)
+
+    for name, token in (("i1", "theirs"), ("i1", ""), ("i3", "mine")):
+        with pytest.raises(StaleVersion):
+            await store.instances.remove_new(name, token)
+    await store.instances.remove_new("i1", "mine")
+    with pytest.raises(StaleVersion):
+        await store.instances.remove_new("i1", "mine")
+    assert (await store.instances.get("i1"), await store.instances.history("i1")) == (None, [])
+
+    await store.instances.commit(instance(id="i2"), NOW, "moved", "mine")
+    with pytest.raises(StaleVersion):
+        await store.instances.remove_new("i2", "")
+    assert await store.check() == []
+
+
+@on_store
+async def test_single_calls_are_swept_with_all_that_belongs_to_them(store: Store) -> None:
+    old, new = f"wf_{int(NOW * 1000) - 1:012x}", f"wf_{int(NOW * 1000) + 1:012x}"
+    for name in (f"{old}a", f"{old}b", f"{new}a"):
+        await store.instances.start(instance(id=name, definition=PROXY), NOW, "start")
+    await store.instances.start(instance(id=f"{old}c"), NOW, "another definition")
+    await store.instances.start(instance(id=f"{old}d", definition=PROXY, reservation=MINE), NOW, "pending")
+    request = RequestRecord(f"{old}a", "r1", "d1", {})
+    await store.instances.settle(instance(id=f"{old}a", definition=PROXY), NOW, "failed", request=request)
+    await store.instances.commit(instance(id=f"{old}a", definition=PROXY), NOW, "moved")
+
+    assert await store.instances.sweep(NOW) == 2
+    assert await store.instances.sweep(NOW) == 0
+
+    assert [one.id for one in await store.instances.page()] == [f"{old}c", f"{old}d", f"{new}a"]
+    assert (await store.instances.history(f"{old}a"), await store.instances.notes(f"{old}a")) == ([], [])
+    assert await store.requests.get(f"{old}a", "r1") is None
+    assert await store.check() == []

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.contract.conftest import on_store
-from tests.contract.samples import NOW, audited
+from tests.contract.samples import NOW, audited, checkpoint_of, head_of
 from waypost.errors import StaleVersion
 from waypost.stores.audit import FIRST, LAST
 from waypost.stores.jobs import GIVEN_UP, WAITING, Job
@@ -144,11 +144,11 @@ async def test_workers_who_lease_at_once_never_share_a_job(store: Store) -> None
 @on_store
 async def test_a_chain_grows_by_numbers_that_are_free(store: Store) -> None:
     first, second = audited(), audited(number=2, at=NOW + 1, digest="d2", value=None)
-    await store.audit.append(first)
-    await store.audit.append(second)
+    await store.audit.append(first, head=head_of)
+    await store.audit.append(second, head=head_of)
 
     with pytest.raises(StaleVersion, match="hub-1"):
-        await store.audit.append(audited(number=2, decision="denied"))
+        await store.audit.append(audited(number=2, decision="denied"), head=head_of)
     assert await store.audit.chain("hub-1") == [first, second]
     assert await store.audit.chain("hub-1", 1) == [second]
     assert await store.audit.chain("hub-1", 0, 1) == [first]
@@ -160,7 +160,7 @@ async def test_entries_of_all_chains_are_read_from_the_latest_on_all_or_by_decis
     places = [("b", 1, NOW), ("a", 1, NOW), ("a", 2, NOW), ("b", 2, NOW + 1), ("B", 1, NOW)]
     for chain, number, at in places:
         decision = "denied" if chain == "a" else "allowed"
-        await store.audit.append(audited(chain=chain, number=number, at=at, decision=decision))
+        await store.audit.append(audited(chain=chain, number=number, at=at, decision=decision), head=head_of)
 
     async def read(limit: int = 100, before: tuple[float, str, int] = LAST, decision: str | None = None) -> list[str]:
         return [f"{entry.chain}{entry.number}" for entry in await store.audit.latest(limit, before, decision)]
@@ -178,7 +178,7 @@ async def test_entries_of_all_chains_are_read_from_the_latest_on_all_or_by_decis
 @on_store
 async def test_old_entries_are_swept_when_somebody_says_so(store: Store) -> None:
     for number in range(1, 5):
-        await store.audit.append(audited(number=number, at=NOW + number))
+        await store.audit.append(audited(number=number, at=NOW + number), head=head_of)
 
-    assert await store.audit.sweep(NOW + 3) == 2
+    assert await store.audit.sweep(NOW + 3, checkpoint_of) == 2
     assert [entry.number for entry in await store.audit.chain("hub-1")] == [3, 4]

@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import on_store
-from tests.contract.samples import IN_ORDER, KEYS, NO_KEYS, NOW, VALUES, audited, event, instance, session, task
+from tests.contract.samples import (
+    IN_ORDER,
+    KEYS,
+    NO_KEYS,
+    NOW,
+    VALUES,
+    audited,
+    event,
+    head_of,
+    instance,
+    session,
+    task,
+)
 from waypost.errors import StoreError
 from waypost.stores.audit import FIRST
 from waypost.stores.instances import Reservation
@@ -40,6 +52,8 @@ BY_KEY: dict[str, Ask] = {
 BY_TEXT: dict[str, Ask] = {
     "revision": lambda store, key: store.sessions.revision(key),
     "tasks of a principal": lambda store, key: store.tasks.page(key, None, 10),
+    "tasks of all": lambda store, key: store.tasks.find(key, "", "failed", 10),
+    "tasks of all of a principal": lambda store, key: store.tasks.find("", key, "", 10),
     "tasks of a holder": lambda store, key: store.tasks.held(key),
     "holder": lambda store, key: store.tasks.is_holder_alive(key, NOW),
     "instances of a principal": lambda store, key: store.instances.page(principal=key),
@@ -65,7 +79,7 @@ ADDS: dict[str, Ask] = {
     "value": lambda store, key: store.state.put("s", key, 1),
     "value of a scope": lambda store, key: store.state.put(key, "k", 1),
     "document": lambda store, key: store.skills.put(key, 1),
-    "chain": lambda store, key: store.audit.append(audited(chain=key)),
+    "chain": lambda store, key: store.audit.append(audited(chain=key), head=head_of),
     "job": lambda store, key: store.jobs.add("q", key, 1, NOW),
     "job of a queue": lambda store, key: store.jobs.add(key, "j", 1, NOW),
 }
@@ -129,15 +143,18 @@ async def test_pages_are_in_the_order_of_bytes_whatever_the_keys(store: Store) -
     await asyncio.gather(*(store.instances.start(instance(id=key), NOW, key) for key in shuffled))
     await asyncio.gather(*(store.tasks.save(task(id=key)) for key in shuffled))
     await asyncio.gather(*(store.jobs.add("q", key, key, NOW) for key in shuffled))
-    await asyncio.gather(*(store.audit.append(audited(chain=key)) for key in shuffled))
+    await asyncio.gather(*(store.audit.append(audited(chain=key), head=head_of) for key in shuffled))
 
     assert [found.id for found in await store.skills.page()] == IN_ORDER
     assert [found.key for found in await store.state.page("scope")] == IN_ORDER
-    assert await store.state.scopes() == sorted([*KEYS, "scope"], key=str.encode)
+    assert await store.state.scopes() == sorted([*KEYS, "scope", "audit heads"], key=str.encode)
     assert [found.id for found in await store.instances.page()] == IN_ORDER
     assert [found.id for found in await store.instances.page(principal="ada")] == IN_ORDER
     assert [found.id for found in await store.instances.page(definition="order")] == IN_ORDER
     assert [found.id for found in await store.tasks.page("ada", None, 100)] == IN_ORDER
+    assert [found.id for found in await store.tasks.find("", "ada", "working", 100)] == IN_ORDER
+    assert [found.id for found in await store.tasks.find(IN_ORDER[0], "", "", 2)] == IN_ORDER[1:3]
+    assert await store.tasks.find("", "bob", "", 100) == []
     assert [found.id for found in await store.jobs.page("q")] == IN_ORDER
     assert [found.id for found in await store.jobs.lease("q", NOW, NOW, 100)] == IN_ORDER
     assert await store.audit.chains() == IN_ORDER
@@ -226,7 +243,7 @@ async def test_a_value_that_is_not_json_is_refused_and_nothing_is_kept(store: St
         store.requests.put(RequestRecord("s", "k", "d", value)),
         store.instances.start(instance(value=value), NOW, 1),
         store.instances.start(instance(), NOW, value),
-        store.audit.append(audited(value=value)),
+        store.audit.append(audited(value=value), head=head_of),
     ):
         with pytest.raises(StoreError, match="JSON"):
             await add
@@ -255,7 +272,7 @@ async def test_a_version_no_database_can_count_to_is_refused(store: Store, numbe
         store.skills.put("a", 2, number),
         store.skills.remove("a", number),
         store.events.append([event(number)]),
-        store.audit.append(audited(number=number)),
+        store.audit.append(audited(number=number), head=head_of),
     ):
         with pytest.raises(StoreError):
             await change

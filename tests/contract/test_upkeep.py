@@ -14,12 +14,14 @@ import apsw
 import pytest
 
 from tests.contract.conftest import Place, asynchronous, on_store, opened
-from tests.contract.samples import KEYS, NOW, VALUES, audited, event, instance, session, task
+from tests.contract.samples import KEYS, NOW, VALUES, audited, event, head_of, instance, session, task
 from tests.postgres import run_sql
 from waypost.errors import StoreError
 from waypost.stores import schema
+from waypost.stores.database import Query
+from waypost.stores.records import Documents
+from waypost.stores.replicas import BudgetStore, Holding, Replica, ReplicaStore, WorkerRecord, WorkerStore
 from waypost.stores.sqlite import SqliteDatabase
-from waypost.stores.statements import Query
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
 
@@ -34,11 +36,19 @@ async def fill(store: Store) -> None:
     await store.instances.start(instance(), NOW, 1, RequestRecord("s", "k", "d", list(VALUES)))
     await store.instances.commit(instance(state="paid", value=list(VALUES)), NOW, list(VALUES))
     await store.instances.settle(instance(version=2, value=list(VALUES)), NOW, list(VALUES))
-    await store.audit.append(audited())
+    await store.audit.append(audited(), head=head_of)
     await store.jobs.add("q", "j", list(VALUES), NOW)
     await asyncio.gather(*(store.state.put("scope", key, key) for key in KEYS))
-    kinds = (store.skills, store.prompts, store.executables, store.definitions, store.keys, store.policies)
+    policies = Documents(store.database, schema.POLICIES, lambda _kind, _id: None)
+    kinds = (store.skills, store.prompts, store.executables, store.definitions, store.keys, policies)
     await asyncio.gather(*(documents.put("d", list(VALUES)) for documents in kinds))
+    replica = Replica(
+        id="a", address="", version="1", config_digest="d", started_at=NOW, last_seen_at=NOW, status="ready"
+    )
+    await ReplicaStore(store.database).register(replica)
+    await WorkerStore(store.database).put(WorkerRecord("a", "w", 1, "{}"))
+    budgets = BudgetStore(store.database)
+    await budgets.replace(await budgets.load("b"), {"a": Holding(1, soon)})
 
 
 async def content(store: Store) -> dict[str, list[Any]]:
@@ -117,12 +127,14 @@ async def test_only_what_is_over_is_swept_and_counted(store: Store) -> None:
     await store.tasks.keep_holder("old", over)
     await store.tasks.keep_holder("new", soon)
     await store.sessions.save(session())
-    await store.audit.append(audited(number=1, at=1.0), audited(number=2, at=time.time()))
+    await store.audit.append(audited(number=1, at=1.0), audited(number=2, at=time.time()), head=head_of)
 
-    assert await store.sweep() == 1104
+    assert await store.sweep() == 1103
     assert await store.sweep() == 0
     left = {name: len(rows) for name, rows in (await content(store)).items() if rows}
-    assert left == {"sessions": 1, "tasks": 1, "events": 1, "requests": 1, "holders": 1, "audit": 1}
+    assert left == {"sessions": 1, "tasks": 1, "events": 1, "requests": 1, "holders": 1, "audit": 2, "state": 1}, (
+        "the head of the audit is state; the hub sweeps the audit itself"
+    )
 
 
 @on_store

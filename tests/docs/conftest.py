@@ -1,5 +1,5 @@
-"""Registers the exercises of the pages about operations, folders of skills and workflows."""
+"""Registers the exercises of the pages about operations, folders of skills, workflows and ports."""
 
-from tests.docs import exercises_folders, exercises_operating, exercises_workflows
+from tests.docs import exercises_folders, exercises_operating, exercises_ports, exercises_workflows
 
-__all__ = ["exercises_folders", "exercises_operating", "exercises_workflows"]
+__all__ = ["exercises_folders", "exercises_operating", "exercises_ports", "exercises_workflows"]

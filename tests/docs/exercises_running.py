@@ -208,6 +208,16 @@ async def exercise_authentication(client: TestClient, hub: Hub) -> None:
     assert sys.modules["waypost_file_authentication"].notes == ["ci: Hello"]
 
 
+@of("authentication.yaml")
+async def exercise_configured_authentication(_client: TestClient, hub: Hub) -> None:
+    assert hub.auth is not None
+    assert [(key.id, key.expires is not None) for key in hub.auth.keys] == [("ci", True)]
+    refused = await Web(hub).modern("tools/list")
+    assert 'scope="notes:read"' in refused.headers["www-authenticate"]
+    assert hub.auth.oauth is not None
+    assert hub.auth.oauth.grants.roles_claim == "realm_access.roles"
+
+
 @of("authentication_oauth.py")
 async def exercise_oauth(client: TestClient, hub: Hub) -> None:
     assert await names(client) == []
@@ -252,9 +262,9 @@ async def exercise_telemetry(client: TestClient, _hub: Hub) -> None:
         spans = await spans_of_a_call(shown)
         parents = {span["name"]: span["parent_id"] for span in spans.values()}
         inside = {name: spans[parent]["name"] for name, parent in parents.items() if parent in spans}
-        assert inside == {"pack": "run ship", "run ship": "tools/call"}
-        assert parents["tools/call"] == "0x" + shown["_meta"]["traceparent"].split("-")[2]
-        (request,) = (span for span in spans.values() if span["name"] == "tools/call")
+        assert inside == {"pack": "run ship", "run ship": "tools/call ship"}
+        assert parents["tools/call ship"] == "0x" + shown["_meta"]["traceparent"].split("-")[2]
+        (request,) = (span for span in spans.values() if span["name"] == "tools/call ship")
         assert request["attributes"]["orders.client"] == "shop"
 
 

@@ -137,27 +137,12 @@ def test_the_hub_of_the_readme_serves_over_http(folder: Path) -> None:
     with served("waypost", "serve", "server.py:hub", "--port", "0", folder=folder, ready=ready) as (process, address):
         assert call(address, "add", '{"a": 1, "b": 2}', folder) == "3.0\n"
         with urlopen(f"{address}/health", timeout=10) as answer:
-            assert json.load(answer) == GOOD_HEALTH
+            health = json.load(answer)
+            assert health == {**GOOD_HEALTH, "replica": health["replica"]}
         note = folder / ".waypost" / "hub.json"
         content = json.loads(note.read_text())
         assert content == {"url": address, "key": content["key"], "pid": process.pid, "workers": None}
         assert note.stat().st_mode & 0o777 == 0o600
-
-
-def test_the_workflow_of_the_readme_ends_with_a_published_text(folder: Path) -> None:
-    lines = [line for block, line in LINES if block.page.name == "README.md" and "serve" not in line]
-    steps = lines[next(number for number, line in enumerate(lines) if "workflow.start" in line) :]
-    assert len(steps) == 6
-    command = ("waypost", "serve", "workflows/smallest.yaml", "--port", "0", "--data", ".waypost")
-    with served(*command, folder=folder, ready=r"ready at (http://127\.0\.0\.1:\d+)/mcp$") as (_, address):
-        known: dict[str, str] = {"http://127.0.0.1:8420": address}
-        for step in steps:
-            for shown, real in known.items():
-                step = step.replace(shown, real)
-            run = subprocess.run(shlex.split(step), cwd=folder, env=environment(), capture_output=True, text=True)
-            assert run.returncode == 0, run.stderr
-            known |= {f"{found[:2]}_...": found for found in re.findall(r"\b(?:wf|ap)_\w+", run.stdout)}
-    assert json.loads(run.stdout)["state"] == "published"
 
 
 def test_the_embedded_hub_runs_in_another_asgi_server(folder: Path) -> None:

@@ -16,8 +16,8 @@ import pytest
 import waypost
 from tests.docs.pages import DOCS, EXAMPLE_FILES, PAGES, ROOT, WORKER_FILES, Block, blocks, name
 from waypost import errors, hooks
-from waypost.capabilities.options import ResourceOptions, ToolOptions
-from waypost.capabilities.schemas.options import TYPES
+from waypost.capabilities.capability import ResourceOptions, ToolOptions
+from waypost.capabilities.schemas.forms import TYPES
 from waypost.cli.main import COMMANDS as NAMES
 from waypost.cli.main import build_parser
 from waypost.testing import TestClient
@@ -117,10 +117,14 @@ def test_a_broken_link_is_noticed() -> None:
     assert not resolves(here, "#nowhere")
 
 
+MODULE: Final = re.compile(r"`((?:[a-z_]+/)+[a-z_]+\.py)`")
 PRIVATE_WORDS: Final = re.compile(
     r"\b(somebody|anybody|nobody|everybody|whoever|told|lets? in|look(?:s|ed|ing)? after|in vain|on whose behalf)\b",
     re.IGNORECASE,
 )
+
+
+TEMPLATES: Final = sorted((ROOT / "src" / "waypost" / "console" / "templates").glob("*.html"))
 
 
 @pytest.mark.parametrize("path", [*PAGES, *sorted((DOCS / "decisions").glob("*.md"))], ids=name)
@@ -128,15 +132,30 @@ def test_a_page_uses_plain_words(path: Path) -> None:
     assert PRIVATE_WORDS.findall(FENCED.sub("", path.read_text())) == []
 
 
-def test_every_page_can_be_reached_from_the_readme() -> None:
-    linked = {(ROOT / target).resolve() for target in LINK.findall((ROOT / "README.md").read_text())}
-    assert [name(path) for path in PAGES if path.name != "README.md" and path.resolve() not in linked] == []
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_a_template_uses_plain_words(path: Path) -> None:
+    assert PRIVATE_WORDS.findall(path.read_text()) == []
 
 
-def test_the_readme_lists_the_extras() -> None:
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "src").rglob("*.py")), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
+def test_a_module_uses_plain_words(path: Path) -> None:
+    assert PRIVATE_WORDS.findall(path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_a_module_that_a_page_names_exists(path: Path) -> None:
+    places = (ROOT, ROOT / "src", ROOT / "src" / "waypost")
+    missing = [file for file in MODULE.findall(path.read_text()) if not any((one / file).exists() for one in places)]
+
+    assert [file for file in missing if not file.startswith("path/to/")] == []
+
+
+def test_the_quick_start_lists_the_extras() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for_later_or_ourselves = {"nats", "console", "demo", "dev"}
-    listed = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE))
+    for_later_or_ourselves = {"nats", "console", "demo", "docs", "dev"}
+    listed = set(re.findall(r"^\| `(\w+)` \|", page("quick-start.md").partition("## Extras")[2], re.MULTILINE))
     assert listed == set(project["optional-dependencies"]) - for_later_or_ourselves
 
 
@@ -225,7 +244,7 @@ def test_every_option_of_a_resource_is_documented(option: str) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_type_of_the_data_form_is_documented_with_its_options(kind: str) -> None:
     row = rows("tools-and-toolkits.md")[kind]
-    options = set(TYPES[kind]) - ({"fields", "values"} if kind == "array" else set())
+    options = set(TYPES[kind][1]) - ({"fields", "values"} if kind == "array" else set())
     assert all(f"`{option}`" in row for option in options)
 
 
@@ -251,7 +270,7 @@ def packages() -> list[str]:
     return list(re.findall(r"^\| `(\w+)` \|", page("architecture.md"), re.MULTILINE))
 
 
-SHARED = {"runtime.core", "runtime.component"}
+SHARED = {"runtime.core", "runtime.component", "runtime.feed", "runtime.replicas"}
 """The modules of `runtime` that every component imports; `tests/test_layers.py` defines their place."""
 
 

@@ -13,11 +13,13 @@ from tests.docs.pages import DOCS
 from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.config import load
 from waypost.config.flowgate import IDLE
+from waypost.config.models import ClientServer
 from waypost.gateway.directory import PAGE_SIZE
-from waypost.gateway.tools import MAX_RESULTS
+from waypost.gateway.gateway import MAX_RESULTS
 from waypost.runtime.assembly import check
 
 TEXT: Final = (DOCS / "gateway.md").read_text()
+PORT: Final = (DOCS / "coming-from-mcp-flowgate.md").read_text()
 TRANSLATED: Final = """\
 version: "1.0.0"
 audit: {sink: stdout}
@@ -91,8 +93,9 @@ def test_keys_of_mcp_flowgate_are_translated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("model", "key"), [(model, key) for model, keys in IDLE.items() for key in keys])
 def test_the_page_names_every_key_without_effect(model: type[Struct], key: str) -> None:
-    table = TEXT.partition("Keys without effect")[2].partition("Only files are migrated")[0]
-    assert f"`{key}`" in table
+    table = PORT.partition("Keys without effect")[2].partition("Only files are migrated")[0]
+    clients = (DOCS / "upstreams.md").read_text().partition("## Servers of a client")[2].partition("\n## ")[0]
+    assert f"`{key}`" in (clients if model is ClientServer or key == "inputs" else table)
 
 
 def test_the_rest_of_a_file_of_mcp_flowgate_loads(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from waypost.runtime.assembly import check
 from waypost.worker import Handshake, Reconnecting, Worker, register_worker
 from waypost.worker.invocations import MAX_OFFLINE_CALLS
 
-TEXT: Final = (DOCS / "workers.md").read_text()
+TEXT: Final = "".join((DOCS / page).read_text() for page in ("workers.md", "worker-reference.md"))
 FOLDER: Final = ROOT / "examples" / "workers"
 CELLS: Final = re.findall(r"^\| `(\w+)[(`]", TEXT, re.MULTILINE)
 

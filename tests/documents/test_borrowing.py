@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 
 from tests.contract.conftest import asynchronous
 from tests.documents.desk import desk
 from waypost.capabilities.registry import Registry
+from waypost.documents.ports import SourceDocument
 
 
-class Document(NamedTuple):
+def document(id: str, body: str) -> SourceDocument:
     """A file of a folder."""
-
-    id: str
-    body: str
-    owner: str = "folder:/docs"
-    uri: str = "skill://docs/SKILL.md"
+    return SourceDocument(id, body, "folder:/docs", "skill://docs/SKILL.md")
 
 
 class Folder:
     """A source whose documents a test changes."""
 
-    def __init__(self, *documents: Document) -> None:
+    def __init__(self, *documents: SourceDocument) -> None:
         self.found = list(documents)
 
-    def documents(self) -> list[Document]:
+    def documents(self) -> list[SourceDocument]:
         """What is there now."""
         return self.found
 
 
 @asynchronous
 async def test_skills_of_folders_are_listed_read_and_fetched_like_all_others() -> None:
-    async with desk(sources=[Folder(Document("pdf", "# PDF\n\nForms."), Document("skills", "# No"))]) as it:
+    async with desk(sources=[Folder(document("pdf", "# PDF\n\nForms."), document("skills", "# No"))]) as it:
         await it.skill("mine", "# Mine iii://pdf")
 
         rows = (await it.call("skills::list"))["skills"]
@@ -52,7 +47,7 @@ async def test_skills_of_folders_are_listed_read_and_fetched_like_all_others() -
 
 @asynchronous
 async def test_a_worker_may_not_take_the_place_of_a_folders_skill_but_an_operator_may() -> None:
-    async with desk(sources=[Folder(Document("pdf", "# PDF"))]) as it:
+    async with desk(sources=[Folder(document("pdf", "# PDF"))]) as it:
         other = {"id": "pdf", "skill": "# Other"}
         assert "belongs to folder:/docs" in await it.refusal("skills::register", other, "bob")
         assert "belongs to folder:/docs" in await it.refusal("skills::unregister", {"id": "pdf"}, "bob")
@@ -68,13 +63,13 @@ async def test_a_worker_may_not_take_the_place_of_a_folders_skill_but_an_operato
 async def test_a_folders_skill_comes_before_a_workers_whoever_was_first(caplog: pytest.LogCaptureFixture) -> None:
     folder, registry = Folder(), Registry()
     async with desk(sources=[folder], registry=registry) as it:
-        await it.content.load()
+        await it.content.refresh()
         it.connected.add("bob")
         await it.call("skills::register", {"id": "pdf", "skill": "# Bob's"}, "bob")
         assert registry.resource("iii://pdf").id == "iii://pdf"
 
-        folder.found = [Document("pdf", "# PDF")]
-        await it.content.load()
+        folder.found = [document("pdf", "# PDF")]
+        await it.content.refresh()
         assert (await it.read("iii://pdf"))[1] == "# PDF"
         assert [row["owner"] for row in (await it.call("skills::list"))["skills"]] == ["folder:/docs"]
         assert registry.resource("iii://pdf").id == "iii://{skill_id}"
@@ -83,7 +78,7 @@ async def test_a_folders_skill_comes_before_a_workers_whoever_was_first(caplog: 
         assert told == ["skills: pdf is left out while a folder of the hub has another of that name"]
 
         folder.found = []
-        await it.content.load()
+        await it.content.refresh()
         assert (await it.read("iii://pdf"))[1] == "# Bob's"
         assert registry.resource("iii://pdf").id == "iii://pdf"
 
@@ -92,11 +87,11 @@ async def test_a_folders_skill_comes_before_a_workers_whoever_was_first(caplog: 
 async def test_a_worker_may_take_back_what_is_left_out_and_nobody_hears_of_it() -> None:
     folder = Folder()
     async with desk(sources=[folder], registry=Registry()) as it:
-        await it.content.load()
+        await it.content.refresh()
         it.connected.add("bob")
         await it.call("skills::register", {"id": "pdf", "skill": "# Bob's"}, "bob")
-        folder.found = [Document("pdf", "# PDF")]
-        await it.content.load()
+        folder.found = [document("pdf", "# PDF")]
+        await it.content.refresh()
         it.changes.clear()
 
         assert "belongs to" in await it.refusal("skills::unregister", {"id": "pdf"}, "eve")
@@ -107,33 +102,33 @@ async def test_a_worker_may_take_back_what_is_left_out_and_nobody_hears_of_it() 
 
 @asynchronous
 async def test_changes_of_folders_are_told_when_they_are_loaded_again() -> None:
-    folder, registry = Folder(Document("pdf", "# PDF")), Registry()
+    folder, registry = Folder(document("pdf", "# PDF")), Registry()
     async with desk(sources=[folder], registry=registry) as it:
-        await it.content.load()
-        await it.content.load()
+        await it.content.refresh()
+        await it.content.refresh()
         assert it.changes == []
 
-        folder.found = [Document("pdf", "# New"), Document("more", "# More")]
-        await it.content.load()
+        folder.found = [document("pdf", "# New"), document("more", "# More")]
+        await it.content.refresh()
         assert sorted(it.changes) == [("skills", "register", "more"), ("skills", "register", "pdf")]
         assert sorted(it.updates) == ["iii://more", "iii://pdf", "iii://skills"]
         folder.found = []
-        await it.content.load()
+        await it.content.refresh()
         assert sorted(it.changes[2:]) == [("skills", "unregister", "more"), ("skills", "unregister", "pdf")]
 
 
 @asynchronous
 async def test_skills_of_folders_are_no_second_resources_of_the_hub() -> None:
     registry = Registry()
-    async with desk(sources=[Folder(Document("pdf", "# PDF"))], registry=registry) as it:
-        await it.content.load()
+    async with desk(sources=[Folder(document("pdf", "# PDF"))], registry=registry) as it:
+        await it.content.refresh()
 
         assert registry.resource("iii://pdf").id == "iii://{skill_id}"
 
 
 @asynchronous
 async def test_a_folders_skill_is_hinted_at_again_when_what_stood_in_its_place_is_gone() -> None:
-    async with desk(sources=[Folder(Document("again", "# Again"))]) as it:
+    async with desk(sources=[Folder(document("again", "# Again"))]) as it:
         assert '"again"' in await it.unread("iii://agian")
         await it.skill("again", "# Over")
         await it.call("skills::unregister", {"id": "again"})

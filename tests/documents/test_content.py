@@ -44,7 +44,7 @@ async def served(shelf: str | DocumentStore = "store", version: str = V2025_11_2
     async with desk(shelf, registry=hub.registry) as plain:
         it = Served(plain.shelf, plain.engine, hub.registry, within=1.0)
         it.on_update = hub.engine.broadcast.resource_updated
-        await it.content.load()
+        await it.content.refresh()
         async with connect(hub, version) as client:
             it.hub, it.client = hub, client
             yield it
@@ -162,18 +162,18 @@ async def test_what_others_put_on_the_shelf_comes_and_goes_when_it_is_loaded_aga
         row = {"id": "a", "skill": "# A", "registered_at": "1"}
         it.engine.state["skills", "a"] = row
         it.engine.state["skills", "odd"] = "odd"
-        await it.content.load()
+        await it.content.refresh()
         assert it.changes == [("skills", "register", "a")]
         assert "iii://a" in [found["uri"] for found in await it.client.list_resources()]
 
-        await it.content.load()
+        await it.content.refresh()
         assert len(it.changes) == 1
         it.engine.state["skills", "a"] = {**row, "skill": "# B", "registered_at": "2"}
-        await it.content.load()
+        await it.content.refresh()
         assert "B" in [found["name"] for found in await it.client.list_resources()]
 
         del it.engine.state["skills", "a"]
-        await it.content.load()
+        await it.content.refresh()
         assert it.changes[-1] == ("skills", "unregister", "a")
         assert [found["uri"] for found in await it.client.list_resources()] == ["iii://skills"]
 
@@ -191,7 +191,7 @@ async def test_what_changes_while_the_shelf_is_read_is_not_undone() -> None:
 
         await it.skill("old")
         it.engine.functions["state::list"] = slow
-        loading = asyncio.ensure_future(it.content.load())
+        loading = asyncio.ensure_future(it.content.refresh())
         await reading.wait()
         await it.skill("new")
         await it.call("skills::unregister", {"id": "old"})
@@ -212,11 +212,11 @@ async def test_the_names_of_others_are_left_alone_until_they_are_free() -> None:
         mine = it.hub.registry.prompt("p")
         kept = {"name": "p", "description": "Kept.", "arguments": [], "function_id": "a::b", "registered_at": "1"}
         it.engine.state["prompts", "p"] = kept
-        await it.content.load()
+        await it.content.refresh()
         assert it.hub.registry.prompt("p") is mine
 
         it.hub.registry.remove([mine])
-        await it.content.load()
+        await it.content.refresh()
         assert it.hub.registry.prompt("p").definition.description == "Kept."
 
 
@@ -229,13 +229,13 @@ async def test_ten_thousand_skills_are_loaded_in_one_change() -> None:
         for number in range(10_000):
             skill_id = f"s{number:05}"
             it.engine.state["skills", skill_id] = {"id": skill_id, "skill": f"# {number}\n\nx", "registered_at": "1"}
-        await it.content.load()
+        await it.content.refresh()
 
         assert len(seen) == 1
         assert it.changes == []
         assert sum(len(table) for table in registry.tables.values()) == 10_003
         assert "did you mean" in await it.unread("iii://s0999")
-        it.content.close()
+        await it.content.stop()
         assert sum(len(table) for table in registry.tables.values()) == 0
 
 
@@ -259,7 +259,7 @@ async def test_a_broken_shelf_still_has_an_index_to_read() -> None:
     registry = Registry()
     async with desk(BrokenShelf(), registry=registry) as it:
         with pytest.raises(Exception, match="the state is away"):
-            await it.content.load()
+            await it.content.refresh()
 
         assert registry.resource("iii://skills")
         assert registry.resource("iii://any/thing")

@@ -14,15 +14,21 @@ from tests.contract.conftest import asynchronous
 from tests.documents.desk import desk, fuzzed
 from waypost.capabilities.schemas.validators import Validator
 from waypost.documents.functions import TRIGGER_TYPES, make_change_payload
-from waypost.documents.records import Field, arguments, fields, optional, text, texts
+from waypost.documents.records import REGISTER_PROMPT, read_request
 from waypost.errors import InvocationFailed
 
 INTERFACE: dict[str, Any] = json.loads((Path(__file__).parent / "interface.json").read_text())
-KNOWN = {
-    "text": Field(text),
-    "texts": Field(optional(texts), None),
-    "arguments": Field(arguments, ()),
+SAMPLE: dict[str, Any] = {
+    "title": "Sample",
+    "properties": {
+        "text": {"type": "string"},
+        "texts": {"type": ["array", "null"], "items": {"type": "string"}, "default": None},
+        "arguments": REGISTER_PROMPT["properties"]["arguments"],
+    },
+    "required": ["text"],
+    "definitions": REGISTER_PROMPT["definitions"],
 }
+KNOWN = list(SAMPLE["properties"])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([*KNOWN, "name", "required"]), inner),
@@ -34,13 +40,13 @@ async def test_the_functions_are_declared_as_workers_know_them() -> None:
     async with desk() as it:
         declared = [
             {
-                "name": function.id,
-                "description": function.description,
-                "metadata": function.metadata,
-                "request_schema": function.request_format,
-                "response_schema": function.response_format,
+                "name": frame.id,
+                "description": frame.description,
+                "metadata": frame.metadata,
+                "request_schema": frame.request_format,
+                "response_schema": frame.response_format,
             }
-            for function in it.functions.values()
+            for frame in (function.frame for function in it.functions.values())
         ]
 
         assert len(declared) == 13
@@ -77,9 +83,9 @@ async def test_answers_fit_the_schemas_that_are_declared() -> None:
             "prompts::unregister": {"name": "p"},
         }
         for function_id, payload in given.items():
-            function = it.functions[function_id]
-            assert Validator(function.request_format).is_valid(payload)
-            assert Validator(function.response_format).is_valid(await it.call(function_id, payload)), function_id
+            frame = it.functions[function_id].frame
+            assert Validator(frame.request_format).is_valid(payload)
+            assert Validator(frame.response_format).is_valid(await it.call(function_id, payload)), function_id
 
 
 @pytest.mark.parametrize(
@@ -97,7 +103,7 @@ async def test_functions_without_fields_take_anything(function_id: str, payload:
 @given(VALUES)
 def test_any_payload_is_read_or_refused_in_one_line(payload: Any) -> None:
     try:
-        assert set(fields(payload, "Sample", KNOWN)) == set(KNOWN)
+        assert set(read_request(payload, SAMPLE)) == set(KNOWN)
     except InvocationFailed as error:
         assert error.message.startswith(("missing field `", "invalid type: "))
         assert "\n" not in error.message

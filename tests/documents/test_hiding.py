@@ -15,7 +15,7 @@ from tests.contract.conftest import asynchronous
 from tests.documents.folders.library import put, skill, text
 from tests.worker.engine import failure, settled, working
 from tests.workers.wire import at_work, hub_for_workers
-from waypost import Hub, PolicyDenied, RemoteError
+from waypost import Hub, RemoteError
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Principal
 from waypost.policy import Rule
@@ -116,8 +116,10 @@ async def test_fetching_shows_no_more_of_the_index_than_reading_it() -> None:
             caller = DetachedCaller(who, FROM_OUTSIDE)
             fetched = await hub.runtime.invoke("skill__fetch", {"uri": "iii://skills"}, caller)
             assert ("finance" in fetched.text) is sees
-        with pytest.raises(PolicyDenied, match="permission override"):
-            await hub.core.pipeline.call("skill__fetch", {"uri": "iii://finance"}, DetachedCaller(EVE, FROM_OUTSIDE))
+        for uri in ("iii://finance", "iii://nothing"):
+            caller = DetachedCaller(EVE, FROM_OUTSIDE)
+            fetched = await hub.core.pipeline.call("skill__fetch", {"uri": uri}, caller)
+            assert fetched.text == f"Skill not found: {uri.removeprefix('iii://')}"
 
 
 @asynchronous
@@ -146,7 +148,7 @@ async def test_no_hint_names_what_is_hidden() -> None:
 @asynchronous
 async def test_the_gateway_neither_shows_nor_finds_what_is_hidden() -> None:
     hub = hub_for_workers(policies=[HIDDEN])
-    assert hub.runtime.gateway
+    hub.runtime.gateway.offer()
     async with at_work(hub) as client, working(hub, "books") as worker:
         await worker.publish_skill("finance", "# Finance\n\nInvoices.")
         await worker.publish_skill("sales", "# Sales\n\nInvoices.")
@@ -199,7 +201,11 @@ async def test_a_worker_gets_no_prompt_and_reads_no_skill_that_is_denied_to_it()
             ("skills::resources-read", {"uri": "iii://finance"}),
             ("skill::fetch", {"uri": "iii://finance"}),
         ):
-            assert (await failure(eve.trigger(function, given))).code == "FORBIDDEN"
+            hidden = await failure(eve.trigger(function, given))
+            other = {key: value.replace("finance", "nothing") for key, value in given.items()}
+            absent = await failure(eve.trigger(function, other))
+            assert hidden.message.partition(";")[0].replace("finance", "nothing") == absent.message.partition(";")[0]
+            assert hidden.code == absent.code == "invocation_failed"
             await books.trigger(function, given)
         assert await eve.trigger("prompts::mcp-get", {"name": "sales-report"})
 
@@ -254,10 +260,11 @@ async def test_a_rule_about_a_file_of_a_folder_holds_at_both_of_its_uris(tmp_pat
         text = (await client.read_resource("iii://skills")).text
         assert ("iii://open" in text, "iii://closed" in text) == (True, False)
         for uri in ("iii://closed", "iii://closed/more"):
-            with pytest.raises(RemoteError, match="blocked by pattern"):
+            missing = f"Skill not found: {uri.removeprefix('iii://')}"
+            with pytest.raises(RemoteError) as refused:
                 await client.read_resource(uri)
-            with pytest.raises(RemoteError, match="blocked by pattern"):
-                await client.call_tool("skill__fetch", {"uri": uri})
+            assert str(refused.value) == f"Resource not found: {uri} ({missing})"
+            assert (await client.call_tool("skill__fetch", {"uri": uri})).text == missing
         assert (await client.call_tool("skill__fetch", {"uri": "iii://open"})).text.startswith("# iii://open")
         hub.guard.policy.replace([of_folder(pattern, hide=False)])
         assert "iii://closed/more" in (await client.read_resource("iii://skills")).text

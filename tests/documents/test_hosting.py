@@ -108,7 +108,7 @@ async def test_hubs_on_one_store_see_what_workers_of_each_other_publish(postgres
     first, second = hub_for_workers(store=postgres_url), hub_for_workers(store=postgres_url)
     try:
         async with connect(first), connect(second, V2025_11_25) as client, following(second) as heard:
-            await second.documents.load()
+            await second.documents.refresh()
             async with working(first, "mailer") as worker:
                 worker.register_function("mail::write", lambda: "Write.")
                 await worker.publish_skill("mail", "# Mail")

@@ -49,6 +49,18 @@ async def test_the_owner_and_an_operator_may() -> None:
 
 
 @asynchronous
+async def test_a_skill_never_takes_the_place_of_another_owners_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    async with desk() as it:
+        it.connected = {"ann"}
+        assert "warnings" not in await it.call("skills::register", {"id": "a", "skill": "# A"}, "ann")
+        assert "warnings" not in await it.call("skills::register", {"id": "a", "skill": "# B"}, "ann")
+        it.connected = {"bob"}
+        taken = await it.call("skills::register", {"id": "a", "skill": "# C"}, "bob")
+        assert taken["warnings"] == ["it replaces the skill of worker:ann"]
+        assert "a of worker:ann is replaced by that of worker:bob" in caplog.text
+
+
+@asynchronous
 async def test_what_belongs_to_somebody_who_is_gone_is_stale_and_may_be_taken_over() -> None:
     async with desk() as it:
         await owned(it)

@@ -15,7 +15,7 @@ import pytest
 from tests.contract.conftest import Place, asynchronous
 from tests.contract.conftest import lasting_place as lasting_place
 from tests.documents.desk import Desk, desk
-from tests.documents.test_borrowing import Document, Folder
+from tests.documents.test_borrowing import Folder, document
 from tests.postgres import postgres_server as postgres_server
 from tests.postgres import postgres_url as postgres_url
 from tests.stores.counted import CountedPostgres, CountedSqlite
@@ -49,7 +49,7 @@ async def beside(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
         it = await stack.enter_async_context(desk(HubDocumentStore(store), registry=registry, sources=sources))
-        await it.content.load()
+        await it.content.refresh()
         yield it
 
 
@@ -59,21 +59,21 @@ async def test_what_another_hub_changes_is_read_and_what_nobody_changed_is_not(l
     async with beside(lasting_place.database()) as other, beside(here) as it:
         here.reads.clear()
         for _ in range(5):
-            await it.content.load()
+            await it.content.refresh()
         assert here.reads == {"revisions": 5}
         assert it.changes == []
 
         await other.skill("a")
         await other.prompt("p")
-        await it.content.load()
+        await it.content.refresh()
         assert sorted(it.changes) == [("prompts", "register", "p"), ("skills", "register", "a")]
         await other.skill("a", "# New")
-        await it.content.load()
+        await it.content.refresh()
         await other.call("skills::unregister", {"id": "a"})
-        await it.content.load()
+        await it.content.refresh()
         assert it.changes[2:] == [("skills", "register", "a"), ("skills", "unregister", "a")]
         here.reads.clear()
-        await it.content.load()
+        await it.content.refresh()
         assert here.reads == {"revisions": 1}
 
 
@@ -81,25 +81,25 @@ async def test_what_another_hub_changes_is_read_and_what_nobody_changed_is_not(l
 async def test_a_skill_that_was_removed_and_added_again_meanwhile_is_noticed(lasting_place: Place) -> None:
     async with beside(lasting_place.database()) as other, beside(lasting_place.database(), Registry()) as it:
         await other.skill("a", "# Old")
-        await it.content.load()
+        await it.content.refresh()
         await other.call("skills::unregister", {"id": "a"})
         await other.skill("a", "# New")
-        await it.content.load()
+        await it.content.refresh()
 
         assert it.changes == [("skills", "register", "a")] * 2
 
 
 @asynchronous
 async def test_a_folder_that_changes_is_read_although_nothing_in_the_store_did(tmp_path: Path) -> None:
-    folder = Folder(Document("pdf", "# PDF"))
+    folder = Folder(document("pdf", "# PDF"))
     database = CountedSqlite(tmp_path / "store.db")
     async with beside(database, sources=[folder]) as it:
-        folder.found = [Document("pdf", "# New")]
-        await it.content.load()
+        folder.found = [document("pdf", "# New")]
+        await it.content.refresh()
         assert it.changes == [("skills", "register", "pdf")]
         database.reads.clear()
         folder.found = list(folder.found)
-        await it.content.load()
+        await it.content.refresh()
         assert database.reads == {"revisions": 1}
 
 
@@ -109,14 +109,14 @@ async def test_a_place_that_becomes_free_is_taken_at_once(tmp_path: Path) -> Non
     database = CountedSqlite(tmp_path / "store.db")
     async with beside(SqliteDatabase(tmp_path / "store.db")) as other, beside(database, registry) as it:
         await other.skill("a")
-        await it.content.load()
+        await it.content.refresh()
         row = replace(registry.resource("iii://a"), priority=Priority.HUB)
-        it.content.close()
+        await it.content.stop()
         registry.add([row])
-        await it.content.load()
-        await it.content.load()
+        await it.content.refresh()
+        await it.content.refresh()
         database.reads.clear()
-        await it.content.load()
+        await it.content.refresh()
         assert database.reads == {"revisions": 1}
 
         registry.remove([row])
@@ -145,7 +145,7 @@ async def test_what_another_process_writes_into_a_file_is_noticed(tmp_path: Path
     async with beside(SqliteDatabase(path)) as it:
         command = [sys.executable, "-c", PUBLISHING, str(path)]
         await asyncio.to_thread(subprocess.run, command, check=True)
-        await it.content.load()
+        await it.content.refresh()
 
         assert it.changes == [("skills", "register", "a")]
 
@@ -161,7 +161,7 @@ async def test_hubs_that_share_a_server_read_little_until_one_of_them_publishes(
     try:
         async with connect(first), connect(second) as client, working(first, "mailer") as worker:
             await worker.publish_skill("mail", "# Mail")
-            await second.documents.load()
+            await second.documents.refresh()
             assert (await client.read_resource("iii://mail")).text == "# Mail"
             reads.clear()
             await reads.until(lambda: reads["revisions"] > 4)

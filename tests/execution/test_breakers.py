@@ -161,7 +161,7 @@ def test_what_never_failed_takes_no_room() -> None:
         breakers.record_success(f"tool{number}")
         breakers.record_abandoned(f"tool{number}")
 
-    assert breakers._breakers == {}
+    assert breakers.failing == {}
 
 
 def test_both_numbers_can_be_chosen() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.protocol.conftest import asynchronous, idle
 from waypost.errors import Busy, CallError
-from waypost.execution.shares import Bulkheads
+from waypost.execution.limits import Bulkheads
 
 
 class Work:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waypost.execution.counters import BOUNDS, OTHER, Counters
+from waypost.execution.pipeline import BOUNDS, OTHER, Counters
 
 
 def test_calls_are_counted_by_capability_and_outcome() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from waypost.errors import DeadlineExceeded
-from waypost.execution.deadline import Deadline
+from waypost.execution.limits import Deadline
 
 SOON = 0.01
 

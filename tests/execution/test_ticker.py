@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waypost.execution.deadline import TICK_S, Ticker, ticker
+from waypost.execution.limits import TICK_S, Ticker, ticker
 
 
 class Bell:
@@ -88,8 +88,8 @@ def test_what_is_discarded_never_rings(loop: Loop) -> None:
     kept, dropped = Bell("kept", rung), Bell("dropped", rung)
     clock.add(kept, 0.1)
     clock.add(dropped, 0.1)
-    clock.discard(dropped)
-    clock.discard(dropped)
+    clock.waiting.discard(dropped)
+    clock.waiting.discard(dropped)
     loop.pass_by(1)
     assert rung == ["kept"]
 
@@ -100,7 +100,7 @@ def test_what_rang_may_be_discarded(loop: Loop) -> None:
     bell = Bell("a", rung)
     clock.add(bell, 0)
     loop.pass_by(1)
-    clock.discard(bell)
+    clock.waiting.discard(bell)
     assert rung == ["a"]
 
 
@@ -145,7 +145,7 @@ def test_it_stops_ticking_when_nothing_waits_and_starts_again(loop: Loop) -> Non
     assert loop.timers == []
     bell = Bell("a", rung)
     clock.add(bell, 10)
-    clock.discard(bell)
+    clock.waiting.discard(bell)
     loop.pass_by(TICK_S)
     assert loop.timers == []
     clock.add(Bell("b", rung), 0.1)

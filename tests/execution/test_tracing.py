@@ -133,12 +133,18 @@ def around(spans: list[Span], span: Span) -> Span:
     return outer
 
 
-def test_a_request_is_a_span_and_the_run_of_its_tool_one_inside_it(spans: list[Span]) -> None:
+def test_a_request_is_a_span_and_the_run_of_its_tool_one_inside_it(spans: list[Span], version: str) -> None:
     run = named(spans, "run add")
     assert run["attributes"] == {"waypost.capability": "add"}
     request = around(spans, run)
-    assert request["name"] == "tools/call"
-    assert request["attributes"] == {"rpc.system": "mcp", "rpc.method": "tools/call"}
+    assert request["name"] == "tools/call add"
+    assert request["attributes"] == {
+        "rpc.system": "jsonrpc",
+        "mcp.method.name": "tools/call",
+        "mcp.protocol.version": version,
+        "gen_ai.tool.name": "add",
+        "gen_ai.operation.name": "execute_tool",
+    }
     assert {run["scope"], request["scope"]} == {"waypost"}
 
 
@@ -172,9 +178,11 @@ def test_a_run_that_raises_is_marked(spans: list[Span]) -> None:
 
 def test_resources_prompts_and_lists_are_spans_too(spans: list[Span]) -> None:
     names = {span["name"] for span in spans}
-    assert names >= {"resources/read", "prompts/get", "tools/list"}
+    assert names >= {"resources/read", "prompts/get greet", "tools/list"}
+    assert named(spans, "prompts/get greet")["attributes"]["gen_ai.prompt.name"] == "greet"
+    assert all("mcp.resource.uri" in span["attributes"] for span in spans if span["name"] == "resources/read")
     runs = {span["name"]: around(spans, span)["name"] for span in spans if span["name"].startswith("run ")}
-    assert runs["run greet"] == "prompts/get"
+    assert runs["run greet"] == "prompts/get greet"
     assert "resources/read" in runs.values()
 
 
@@ -184,7 +192,7 @@ def test_a_question_to_a_client_with_a_session_is_a_span_inside_the_run(spans: l
         assert asked == []
         return
     (question,) = asked
-    assert question["attributes"] == {"rpc.system": "mcp", "rpc.method": "elicitation/create"}
+    assert question["attributes"] == {"rpc.system": "jsonrpc", "mcp.method.name": "elicitation/create"}
     assert around(spans, question)["name"] == "run ask"
 
 
@@ -206,6 +214,6 @@ def test_without_an_sdk_nothing_of_telemetry_is_even_imported(version: str) -> N
 
 def test_without_an_sdk_a_span_is_nothing_around_its_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "opentelemetry.sdk.trace", raising=False)
-    assert not tracing.is_on()
+    assert tracing.SDK not in sys.modules
     with pytest.raises(KeyError), tracing.span("name", {}, CONTEXT):
         raise KeyError("through")

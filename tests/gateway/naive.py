@@ -16,6 +16,25 @@ def words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", text.lower())
 
 
+STOP = re.findall(
+    r"\w+",
+    """a an and any as at but by for from if in into of on or so some than the to with
+    am are be been can could did do does had has have he her his how i is it its me my need our please she should that
+    their them then there these they this those us want was we were what when where which who whose why will would you
+    your""",
+)
+
+
+def terms(query: str) -> list[str]:
+    """The words of a query without stop words that stand alone, unless there are no others."""
+    kept = [
+        part
+        for part in query.split()
+        if re.split("['\u2019]", part.lower().strip(".,;:!?()[]{}\"'\u2018\u2019\u201c\u201d"))[0] not in STOP
+    ]
+    return words(" ".join(kept)) or words(query)
+
+
 def trigrams(word: str) -> set[str]:
     return {word[start : start + 3] for start in range(len(word) - 2)}
 
@@ -55,7 +74,7 @@ def score(query: str, document: Document) -> float:
     if not words(query):
         return 1.0
     total = 0.0
-    for term in words(query):
+    for term in terms(query):
         for field, text in texts(document).items():
             total += FIELDS[field] * factor(term, text)
     return total

@@ -136,3 +136,34 @@ async def keep(url: str, manifest: Manifest) -> None:
     store = Store(urls.create_database(url, Path()))
     await store.state.put("manifest", "other", msgspec.to_builtins(manifest))
     await store.close()
+
+
+def test_a_misspelt_tool_of_an_executor_or_an_import_is_found(tmp_path: Path, server: Turncoat) -> None:
+    settings = configuration(server, "far.list")
+    (tmp_path / "waypost.yaml").write_text(json.dumps(settings))
+    ask(tmp_path / "waypost.yaml")
+    settings["capabilities"] = {"c": {"executor": {"kind": "mcp", "connection": "other", "tool": "lsit"}}}
+    settings["proxy"]["import"][0]["exclude"] = ["ad"]
+    assert [(one.key, one.message.partition("; ")[2]) for one in found(tmp_path, settings)] == [
+        ("capabilities.c.executor.tool", "did you mean `list`?"),
+        ("proxy.import[0].exclude[0]", "did you mean `add`?"),
+    ]
+
+
+def test_an_argument_that_no_schema_has_is_found(tmp_path: Path) -> None:
+    executor = {"kind": "cli", "command": "df", "args": ["$.arguments.path"], "allowOptions": True}
+    path = {"type": "object", "properties": {"pth": {"type": "string"}}, "additionalProperties": False}
+    exposed = [{"name": "a", "executor": executor}, {"name": "b", "inputSchema": path, "executor": executor}]
+    (tmp_path / "waypost.yaml").write_text(json.dumps({"proxy": {"expose": exposed}}))
+    assert [(one.key, one.code, one.message) for one in check(tmp_path / "waypost.yaml")] == [
+        (
+            "proxy.expose[0].executor.args[0]",
+            "WF063",
+            "`$.arguments.path` does not exist: without `inputSchema` the tool has no arguments; add it",
+        ),
+        (
+            "proxy.expose[1].executor.args[0]",
+            "WF054",
+            "`$.arguments.path` does not exist; did you mean `pth`?",
+        ),
+    ]

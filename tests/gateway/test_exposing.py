@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from tests.gateway.hubs import HEAD, called, codes, findings, told, using, write
+from tests.outbound.internet import site
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import until
-from tests.upstreams.internet import site
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change
@@ -33,7 +33,7 @@ capabilities:
       type: object
       properties: {branch: {type: string, default: main}}
       additionalProperties: false
-    executor: {kind: cli, command: echo, args: [push, $.arguments.branch]}
+    executor: {kind: cli, command: echo, args: [push, $.arguments.branch], allowOptions: true}
   git.push.prod: {wraps: git.push, tags: [prod], guards: [{kind: role, role: lead}]}
   odd name: {executor: {kind: noop}}
 """
@@ -49,7 +49,7 @@ proxy:
       category: Words
       examples: [say hello to somebody, {{word: hi}}]
       inputSchema: {{type: object, properties: {{word: {{type: string}}}}, required: [word]}}
-      executor: {{kind: cli, command: echo, args: [$.arguments.word]}}
+      executor: {{kind: cli, command: echo, args: [$.arguments.word], allowOptions: true}}
     - {{capability: git.push}}
     - capability: git.push.prod
       as: push

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 from collections.abc import Iterator
 from random import Random
 from time import thread_time
 
 import pytest
 
+from tests.gateway.conftest import agent, office
 from tests.gateway.corpora import documents
+from tests.protocol.conftest import asynchronous, until
+from waypost.gateway import gateway
 from waypost.search import embeddings as embedding
 from waypost.search.bm25 import split_sentences
 from waypost.search.documents import Document
@@ -33,7 +38,7 @@ def index(request: pytest.FixtureRequest) -> Iterator[SearchIndex]:
     for tool in TOOLS:
         index.add(tool)
     if embeddings is not None:
-        embeddings.wait(30)
+        embeddings.wait()
     yield index
     index.close()
 
@@ -124,7 +129,7 @@ def test_meaning_finds_what_shares_no_word() -> None:
     index = SearchIndex("hybrid", embeddings)
     for tool in TOOLS:
         index.add(tool)
-    embeddings.wait(30)
+    embeddings.wait()
 
     assert first(index, "electronic post for my colleague") == "mail.send_message"
     index.close()
@@ -149,11 +154,11 @@ def test_embeddings_are_loaded_without_the_network(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     embeddings = Embeddings()
     embeddings.add(0, TOOLS[0])
-    embeddings.wait(30)
+    embeddings.wait()
 
-    compared = embeddings.embed(["a meeting"])
-    assert compared is not None
-    assert compared.queries.shape == (2, embedding.DIMENSIONS)
+    embedded = embeddings.encode(["a meeting"])
+    assert embedded is not None
+    assert embedded.shape == (2, embedding.DIMENSIONS)
     embeddings.close()
 
 
@@ -163,11 +168,11 @@ def test_vectors_follow_the_documents() -> None:
     index = SearchIndex("hybrid", embeddings)
     index.add(Document("a", description="Bake a cake."))
     index.add(Document("b", description="Repair a bicycle."))
-    embeddings.wait(30)
+    embeddings.wait()
     index.add(Document("a", description="Repair an automobile."))
     index.remove("b")
     index.add(Document("c", description="Prepare a dessert."))
-    embeddings.wait(30)
+    embeddings.wait()
 
     assert first(index, "confectionery with sugar and flour") == "c"
     assert first(index, "my motor vehicle is broken") == "a"
@@ -178,12 +183,15 @@ def test_vectors_follow_the_documents() -> None:
 def test_embeddings_that_cannot_be_loaded_are_done_without(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(embedding, "_WEIGHTS", "nowhere")
+    def fail() -> None:
+        raise FileNotFoundError("weights.npz")
+
+    monkeypatch.setattr(embedding.Model, "load", fail)
     embeddings = Embeddings()
     index = SearchIndex("hybrid", embeddings)
     index.add(TOOLS[0])
     with pytest.raises(FileNotFoundError):
-        embeddings.wait(30)
+        embeddings.wait()
 
     assert first(index, "put a meeting into the calendar") == "calendar.createEvent"
     assert first(index, "put a meeting into the calendar") == "calendar.createEvent"
@@ -195,10 +203,10 @@ def test_embeddings_that_cannot_be_loaded_are_done_without(
 def test_no_query_is_slow_however_long_it_is(meaning: bool) -> None:
     embeddings = Embeddings() if meaning else None
     index = SearchIndex("hybrid", embeddings)
-    for document in documents(5000):
+    for document in documents(100 if meaning else 5000):
         index.add(document)
     if embeddings is not None:
-        embeddings.wait(30)
+        embeddings.wait()
     everything = " ".join(document.description for document in documents(400))
     index.search(everything)
 
@@ -216,12 +224,111 @@ def test_no_query_is_slow_however_long_it_is(meaning: bool) -> None:
 def test_an_index_that_was_closed_finds_by_meaning_again() -> None:
     embeddings = Embeddings()
     index = SearchIndex("hybrid", embeddings)
-    for number in range(300):
+    for number in range(100):
         index.add(Document(f"tool_{number}", description=f"Counts the pages of book number {number}"))
     embeddings.start()
     index.close()
 
-    embeddings.wait(30)
+    embeddings.wait()
 
     assert index.search("how many pages has book number seven in the shelf").results
     index.close()
+
+
+@with_embeddings
+def test_a_catalog_that_is_too_large_is_ranked_by_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding, "MAX_DOCUMENTS", 3)
+    embeddings = Embeddings()
+    index = SearchIndex("hybrid", embeddings)
+    for tool in TOOLS:
+        index.add(tool)
+    embeddings.wait()
+
+    found = index.search("put a meeting into the calendar")
+
+    assert (found.ranking, list(found.signals)) == ("hybrid", ["words"])
+    assert found.results[0].id == "calendar.createEvent"
+    index.close()
+
+
+@with_embeddings
+def test_the_signals_name_what_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_load, load = threading.Event(), embedding.Model.load
+
+    def load_later() -> embedding.Model:
+        may_load.wait(10)
+        return load()
+
+    monkeypatch.setattr(embedding.Model, "load", load_later)
+    embeddings = Embeddings()
+    index = SearchIndex("auto", embeddings)
+    index.add(TOOLS[0])
+
+    assert list(index.search("put a meeting into the calendar").signals) == ["words"]
+    may_load.set()
+    embeddings.wait()
+    assert list(index.search("put a meeting into the calendar").signals) == ["words", "meaning"]
+    assert index.search("meeting").signals == ()
+    index.close()
+
+
+@with_embeddings
+def test_meaning_ranks_only_when_every_document_that_may_be_found_has_a_vector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    embeddings = Embeddings()
+    index = SearchIndex("hybrid", embeddings)
+    for tool in TOOLS[1:]:
+        index.add(tool)
+    embeddings.wait()
+    monkeypatch.setattr(Embeddings, "start", lambda self: None)
+    index.add(TOOLS[0])
+
+    others = index.view(lambda id: id != TOOLS[0].id)
+    list(others.update())
+    query = "put a meeting into the calendar"
+    assert list(index.search(query).signals) == ["words"]
+    assert list(index.search(query, view=others).signals) == ["words", "meaning"]
+
+    monkeypatch.undo()
+    embeddings.wait()
+    assert list(index.search(query).signals) == ["words", "meaning"]
+    index.close()
+
+
+@with_embeddings
+@asynchronous
+async def test_a_query_is_encoded_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "_LOADING_DELAY_S", 0.0)
+    model = await asyncio.to_thread(embedding.Model.load)
+    encoded: list[tuple[int, list[str]]] = []
+
+    def encode(texts: list[str]) -> object:
+        encoded.append((threading.get_ident(), texts))
+        return embedding.Model.encode(model, texts)
+
+    async with agent(office()) as a:
+        embeddings = a.hub.runtime.gateway.directory.index._embeddings
+        assert embeddings is not None
+        await until(lambda: embeddings._jobs is not None)
+        await asyncio.to_thread(embeddings.wait)
+        monkeypatch.setattr(model, "encode", encode)
+        answer = await a.search("how many words does my text have")
+
+    assert answer["signals"] == ["words", "meaning"]
+    [thread] = [thread for thread, texts in encoded if texts == ["how many words does my text have"]]
+    assert thread != threading.get_ident()
+
+
+@with_embeddings
+@asynchronous
+async def test_a_hub_has_its_embeddings_before_the_first_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "_LOADING_DELAY_S", 0.0)
+    await asyncio.to_thread(embedding.Model.load)  # a busy machine takes its time
+    async with agent(office()) as a:
+        embeddings = a.hub.runtime.gateway.directory.index._embeddings
+        assert embeddings is not None
+        await until(lambda: embeddings._jobs is not None)
+        await asyncio.to_thread(embeddings.wait)
+        answer = await a.search("how many words does my text have")
+        assert (answer["ranking"], answer["signals"]) == ("hybrid", ["words", "meaning"])

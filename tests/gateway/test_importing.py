@@ -113,7 +113,7 @@ async def test_the_key_of_a_workflow_reaches_the_server(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("key"))
     file = write(tmp_path, {"up": server.connection}, [{"connection": "up"}])
     async with running(file) as (hub, client):
-        _ = hub.runtime.gateway
+        hub.runtime.gateway.offer()
         given = {"capability": "up.key", "arguments": {}}
         answer = await client.call_tool("workflow.start", {"definitionId": "proxy_default", "input": given})
         kept = answer["structuredContent"]["context"]["lastResult"]

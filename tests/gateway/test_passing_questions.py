@@ -198,3 +198,15 @@ async def test_a_stateless_client_that_answers_too_late_gets_the_result_all_the_
 
         async with connect(hub, V2026_07_28, elicitation=slow) as client:
             assert (await client.call_tool("up.hurry")).text == "too late"
+
+
+@downstream
+def test_a_server_that_asks_too_many_questions_at_once_is_refused(tmp_path: Path, version: str) -> None:
+    @asynchronous
+    async def refused() -> None:
+        async with client_of(tmp_path, version, V2026_07_28, elicitation=red) as (client, _):
+            assert (await client.call_tool("up.crowd", {"count": 3})).text == "3"
+            answer = await client.call_tool("up.crowd", {"count": 33})
+            assert answer.is_error and "33 questions at once" in answer.text
+
+    refused()

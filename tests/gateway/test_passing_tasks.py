@@ -179,6 +179,40 @@ def test_a_deadline_stops_the_task(tmp_path: Path, era: str) -> None:
     stopped()
 
 
+TASKS: Json = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+
+
+@pytest.mark.parametrize("version", [LATEST_LEGACY, V2026_07_28])
+@upstream
+def test_a_task_that_outlives_the_deadline_of_calls_is_fetched_from_the_task_of_the_hub(
+    tmp_path: Path, version: str, era: str
+) -> None:
+    @asynchronous
+    async def kept() -> None:
+        server = {"name": "desk", "version": "1.0.0", "surface": "full", "toolTimeoutMs": 700, "taskAfterMs": 100}
+        async with importing(tmp_path, era, server=server) as (hub, far):
+            async with connect(hub, version, capabilities=TASKS) as client:
+                call: Json = {"name": "up.wait_for_release", "arguments": {}}
+                answer = await client.request("tools/call", call | ({"task": {}} if version == LATEST_LEGACY else {}))
+                task = answer.get("task", answer)["taskId"]
+                await until(lambda: far.calls == ["waiting"])
+            async with connect(hub, version) as plain:  # its deadline is later than that of the call before
+                assert (await plain.call_tool("up.hang")).text == "Tool execution timed out"
+                await plain.call_tool("up.release")
+            async with connect(hub, version, capabilities=TASKS) as client:
+                if version == LATEST_LEGACY:
+                    result = await client.request("tasks/result", {"taskId": task})
+                else:
+                    found: Json = {"status": "working"}
+                    while found["status"] == "working":
+                        await asyncio.sleep(0.02)
+                        found = await client.request("tasks/get", {"taskId": task})
+                    result = found["result"]
+            assert result["content"] == [{"type": "text", "text": "released"}]
+
+    kept()
+
+
 @upstream
 def test_a_hub_that_stops_stops_its_tasks(tmp_path: Path, era: str) -> None:
     @asynchronous

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import msgspec
@@ -10,9 +11,15 @@ import pytest
 
 from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import MALLORY, agent, eras, office
+from tests.protocol.conftest import until
+from tests.workflows.test_unknown_outcomes import gone
 from waypost import Hub, ToolError
 from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.capabilities.principals import ANONYMOUS
 from waypost.policy import Rule
+from waypost.stores.instances import Reservation
+from waypost.workflows.instance import FOREVER, PendingMove
+from waypost.workflows.resources import RunFilter, Runs
 
 
 def rule(**more: Any) -> Rule:
@@ -135,6 +142,7 @@ async def test_a_missing_scope_or_permission_is_a_denial() -> None:
         keeper = msgspec.structs.replace(MALLORY, scopes=("vault",), permissions=("vault",))
         for name in ("vault.open", "vault.close"):
             assert "error" not in await a.start(keeper, capability=name, arguments={})
+            assert "error" not in await a.start(keeper, capability=name)
         assert await instances(hub) == 2
 
 
@@ -156,19 +164,133 @@ async def test_a_call_counts_once_against_a_limit(callers: list[str]) -> None:
 
 @asynchronous
 async def test_a_failure_leaves_the_session_ready_for_another_try() -> None:
-    hub = office()
-
-    @hub.tool
-    async def brittle() -> str:
-        """Fail."""
-        raise ToolError("It broke.")
-
-    async with agent(hub) as a:
-        failed = await a.start(capability="brittle", arguments={})
+    async with agent(brittle()) as a:
+        failed = await a.follow((await a.start(capability="brittle"))["links"][0], arguments={})
         assert failed["error"]["code"] == "EXECUTOR_FAILED"
         assert "It broke." in failed["error"]["message"]
         assert (failed["state"], failed["version"]) == ("ready", 1)
         assert {link["rel"] for link in failed["links"]} == {"self", "transition"}
+
+
+def brittle() -> Hub:
+    hub = office()
+
+    @hub.tool(name="brittle")
+    async def fail() -> str:
+        """Fail."""
+        raise ToolError("It broke.")
+
+    return hub
+
+
+@eras
+@asynchronous
+async def test_a_call_with_arguments_leaves_no_instance(version: str) -> None:
+    hub = brittle()
+    async with agent(hub, version) as a:
+        sent = await a.start(capability="mail.send", arguments={"to": "ann"})
+        (again,) = sent["links"]
+        assert (again["rel"], again["args"]["input"]) == ("start", {"capability": "mail.send"})
+        failed = await a.start(capability="brittle", arguments={})
+        assert (failed["error"]["code"], failed["state"], failed["version"]) == ("EXECUTOR_FAILED", "ready", 1)
+        assert [link["rel"] for link in failed["links"]] == ["start", "describe"]
+        assert (await a.follow(failed["links"][0]))["error"]["code"] == "EXECUTOR_FAILED"
+        unfit = await a.start(capability="mail.send", arguments={"to": 3})
+        assert unfit["error"]["code"] == "INPUT_SCHEMA_VIOLATION"
+        assert await instances(hub) == 0
+        for one in (sent, failed):
+            gone = await a.call("workflow.get", workflowId=one["workflowId"])
+            assert gone["error"]["code"] == "UNKNOWN_WORKFLOW"
+            assert gone["links"]
+        assert await hub.store.check() == []
+
+
+@asynchronous
+async def test_a_call_with_arguments_is_stored_while_it_runs() -> None:
+    hub = office()
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    @hub.tool(name="slow")
+    async def wait() -> str:
+        """Wait."""
+        begun.set()
+        await end.wait()
+        return "done"
+
+    async with agent(hub) as a:
+        call = asyncio.create_task(a.start(capability="slow", arguments={}))
+        await begun.wait()
+        (stored,) = await hub.store.instances.reserved()
+        assert (stored.version, stored.state, stored.definition) == (1, "ready", "proxy_default")
+        assert stored.reservation is not None
+        assert stored.reservation.value["move"] == "slow"
+        end.set()
+        assert (await call)["context"]["lastResult"] == "done"
+        assert await instances(hub) == 0
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@asynchronous
+async def test_what_a_killed_hub_was_calling_is_kept_with_its_outcome(read_only: bool) -> None:
+    hub = office()
+    charges: list[str] = []
+
+    @hub.tool(name="charge", annotations={"readOnlyHint": read_only})
+    def charge() -> str:
+        charges.append("charged")
+        return charges[-1]
+
+    async with agent(hub) as a:
+        ready = await a.start(capability="charge")
+        held = PendingMove(kind="executing", move="charge", by=ANONYMOUS, key="k", holder=gone(), once=True)
+        reservation = Reservation("token", time.time() + 30, held)
+        assert await hub.store.instances.reserve(ready["workflowId"], 1, reservation)
+        found = (await a.client.call_tool("workflow.get", {"workflowId": ready["workflowId"]}))["structuredContent"]
+        assert found["status"] == ("executing" if read_only else "unknown_outcome")
+        if not read_only:
+            retry = next(link for link in found["links"] if link["args"]["resolve"] == "retry")
+            await a.follow(retry)
+        await until(lambda: charges and not hub.workflows.engine.runner.running)
+        found = await a.call("workflow.get", workflowId=ready["workflowId"])
+        assert (found["version"], found["context"]) == (2, {"lastResult": "charged"})
+
+
+@asynchronous
+async def test_single_calls_are_listed_only_when_asked_for_or_pending() -> None:
+    hub = office()
+    async with agent(hub) as a:
+        release = await a.call("workflow.start", definitionId="release", input={})
+        idle, pending = [await a.start(capability="mail.send") for _ in range(2)]
+        shown = {pending["workflowId"], release["workflowId"]}
+        held = PendingMove(kind="unknown", move="mail.send", by=ANONYMOUS, key="k")
+        assert await hub.store.instances.reserve(pending["workflowId"], 1, Reservation("token", FOREVER, held))
+        runs = Runs(hub.workflows.engine, hub.store)
+
+        async def listed(**query: Any) -> set[str]:
+            return {run["workflowId"] for run in (await runs.list(RunFilter(**query))).runs}
+
+        assert await listed() == shown
+        assert await listed(principal="anonymous") == shown
+        assert await listed(definition="proxy_default") == {pending["workflowId"], idle["workflowId"]}
+        assert len(await listed(everything=True)) == 3
+
+
+@asynchronous
+async def test_idle_single_calls_are_swept() -> None:
+    hub = office()
+    async with agent(hub) as a:
+        for number in range(3):
+            ready = await a.start(capability="mail.send")
+            for _ in range(number):
+                ready = await a.follow(ready["links"][0], arguments={"to": "ann"}, requestId=f"r{ready['version']}")
+        release = await a.call("workflow.start", definitionId="release", input={})
+        held = PendingMove(kind="unknown", move="mail.send", by=ANONYMOUS, key="k")
+        pending = (await a.start(capability="mail.send"))["workflowId"]
+        assert await hub.store.instances.reserve(pending, 1, Reservation("token", FOREVER, held))
+        assert await hub.store.instances.sweep(time.time() - 60) == 0
+        assert await hub.store.instances.sweep(time.time() + 60) == 3
+        assert [one.id for one in await hub.store.instances.page()] == sorted([release["workflowId"], pending])
+        assert await hub.store.check() == []
 
 
 @asynchronous

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from tests.docs.pages import DOCS, EXAMPLES
 from tests.gateway.hubs import called
+from tests.outbound.internet import site
 from tests.protocol.conftest import asynchronous
-from tests.upstreams.internet import site
 from waypost import Hub
 from waypost.config import CODES
 from waypost.config.findings import WARNINGS

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from msgspec.structs import replace
 
 from tests.gateway.corpora import documents
-from waypost.search.documents import Document
+from waypost.search.documents import Document, Ranking
+from waypost.search.embeddings import Embeddings, is_installed
 from waypost.search.index import SearchIndex
+from waypost.search.slots import View
 
+NEEDS_EMBEDDINGS = pytest.mark.skipif(not is_installed(), reason="needs waypost[embeddings]")
 CATALOG = [
     Document("github.list_issues", title="List GitHub issues", description="List issues of a repository."),
     Document("github.create_issue", title="Create an issue", description="Open a new issue in a repository."),
@@ -22,6 +28,14 @@ def index() -> SearchIndex:
     for document in CATALOG:
         index.add(document)
     return index
+
+
+def view(index: SearchIndex, allowed: Callable[[str], bool]) -> View:
+    """What may be found, up to date."""
+    found = index.view(allowed)
+    for _ in found.update():
+        pass
+    return found
 
 
 def ids(index: SearchIndex, query: str, kind: str | None = None) -> list[str]:
@@ -47,7 +61,7 @@ def test_only_documents_of_the_kind_are_found(index: SearchIndex) -> None:
 
 @pytest.mark.parametrize("query", ["", "issue", "please open a new issue in my repository"])
 def test_nobody_finds_what_is_not_allowed(index: SearchIndex, query: str) -> None:
-    found = index.search(query, allowed=lambda id: id != "github.create_issue").results
+    found = index.search(query, view=view(index, lambda id: id != "github.create_issue")).results
 
     assert "github.list_issues" in [id for _, id in found]
     assert "github.create_issue" not in [id for _, id in found]
@@ -60,7 +74,7 @@ def test_what_is_not_allowed_takes_no_place_from_what_is() -> None:
     mine = {document.id for document in documents(2000)[::9]}
 
     def found(query: str) -> list[str]:
-        return [id for _, id in index.search(query, limit=5, allowed=mine.__contains__).results]
+        return [id for _, id in index.search(query, limit=5, view=view(index, mine.__contains__)).results]
 
     assert len(found("")) == len(found("list")) == len(found("list all the github issues of my project")) == 5
     assert mine.issuperset(found("list all the github issues of my project"))
@@ -80,6 +94,42 @@ def test_the_limit_is_held_between_one_and_a_hundred(limit: int, count: int, que
 def test_up_to_three_terms_are_weighted_and_more_are_a_sentence(index: SearchIndex) -> None:
     assert index.search("list github issues").ranking == "weighted"
     assert index.search("list my github issues").ranking == "hybrid"
+
+
+@pytest.mark.parametrize(
+    ("query", "keywords"),
+    [
+        ("list the issues", "list issues"),
+        ("an issue", "issue"),
+        ("post, with a message", "post message"),
+        ("roll back (the) release", "roll back release"),
+    ],
+)
+def test_stop_words_are_never_terms(index: SearchIndex, query: str, keywords: str) -> None:
+    assert index.search(query, ranking="weighted") == index.search(keywords, ranking="weighted")
+
+
+def test_a_stop_word_does_not_turn_keywords_into_a_phrase(index: SearchIndex) -> None:
+    assert index.search("list the issues") == index.search("list issues")
+    assert index.search("list the issues").ranking == "weighted"
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["how do I list issues", "what's an issue", "issues?", "list my issues", "please post", "the issues of a project"],
+)
+def test_questions_and_phrases_are_hybrid_however_short(index: SearchIndex, query: str) -> None:
+    assert index.search(query).ranking == "hybrid"
+
+
+def test_stop_words_count_in_identifiers_and_where_there_is_nothing_else() -> None:
+    index = SearchIndex()
+    for id in ("get_me", "get_issue", "what_is", "of"):
+        index.add(Document(id))
+
+    assert [hit.id for hit in index.search("get_me").results][:1] == ["get_me"]
+    assert [hit.id for hit in index.search("of").results] == ["of"]
+    assert [hit.id for hit in index.search("what is").results][:1] == ["what_is"]
 
 
 def test_the_ranking_can_be_fixed_and_asked_for(index: SearchIndex) -> None:
@@ -134,3 +184,78 @@ def test_there_are_no_near_ids_to_nonsense_and_none_that_are_not_allowed(index: 
     assert index.find_nearest("") == []
     assert index.find_nearest("github.issues", limit=1) == ["github.list_issues"]
     assert index.find_nearest("github.issues", allowed=lambda id: "list" not in id) == ["github.create_issue"]
+
+
+TASKS = [
+    "please find the customer and send them the invoice",
+    "Delete old files of the project. Then upload the report to the archive.",
+    "create a calendar entry for the meeting with the team",
+]
+
+
+@pytest.mark.parametrize("kind", [None, "capability", "workflow"])
+@pytest.mark.parametrize("ranking", ["weighted", "hybrid"])
+@pytest.mark.parametrize("meaning", [False, pytest.param(True, marks=NEEDS_EMBEDDINGS)])
+def test_scores_are_the_same_with_and_without_what_a_caller_may_not_find(
+    ranking: Ranking, meaning: bool, kind: str | None
+) -> None:
+    with_hidden, without = (SearchIndex(ranking, Embeddings() if meaning else None) for _ in range(2))
+    # The first ones are hidden, so that no slot is that of the other index; a third of both is a workflow.
+    made = [replace(one, kind="workflow") if n % 3 == 0 else one for n, one in enumerate(documents(60))]
+    mine = {document.id for document in made[20:]}
+    for index, taken in ((with_hidden, made), (without, made[20:])):
+        for document in taken:
+            index.add(document)
+        if index._embeddings is not None:
+            index._embeddings.wait()
+
+    seen = view(with_hidden, mine.__contains__)
+    for query in TASKS:
+        found, expected = with_hidden.search(query, kind, 100, seen), without.search(query, kind, 100)
+        # The encoder's last digits depend on what else it encodes at the same time.
+        assert {id: score for score, id in found.results} == pytest.approx(
+            {id: score for score, id in expected.results}, abs=2e-4 if meaning else 0, rel=0
+        )
+        assert found.results and ("meaning" in found.signals) == (meaning and ranking == "hybrid")
+    for index in (with_hidden, without):
+        index.close()
+
+
+def test_a_view_checks_only_what_changed_and_never_what_took_the_place_of_something_else() -> None:
+    index = SearchIndex()
+    for document in documents(1000):
+        index.add(document)
+    checked: list[str] = []
+    mine = {document.id for document in documents(1000)}
+    seen = index.view(lambda id: checked.append(id) or id in mine)  # type: ignore[func-returns-value]
+    assert sum(1 for _ in seen.update()) == 5
+    assert len(checked) == 1000
+    list(seen.update())
+    assert len(checked) == 1000
+
+    index.remove(documents(1000)[7].id)
+    index.add(Document("vault"))
+    list(seen.update())
+    assert checked[1000:] == ["vault", "vault"]
+    assert index.search("vault", view=seen).results == []
+    for number in range(10_000):
+        index.add(Document("fleeting", description=str(number)))
+    index.remove("fleeting")
+    list(seen.update())
+    assert index.search("", limit=100, view=seen) == index.search("", limit=100, view=view(index, mine.__contains__))
+
+
+@pytest.mark.parametrize(
+    "query", ["how do I use the {0} {0}_key and send", "Open the {0}, the {0}_key and the door. Send a mail to me now."]
+)
+def test_what_a_caller_may_not_find_does_not_show_in_scores(query: str) -> None:
+    index = SearchIndex("hybrid")
+    index.add(Document("mail.send", description="Send a mail to a person."))
+    index.add(Document("vault_key", title="The key of the vault", description="Open the door of the vault."))
+
+    hidden, absent = (
+        index.search(query.format(name), view=view(index, lambda id: id == "mail.send")) for name in ("vault", "vaulx")
+    )
+
+    assert [hit.id for hit in hidden.results] == ["mail.send"]
+    assert hidden == absent

@@ -10,7 +10,7 @@ from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import agent, eras, office
 from waypost import Hub
 from waypost.gateway.directory import PAGE_SIZE
-from waypost.gateway.tools import MAX_RESULTS
+from waypost.gateway.gateway import MAX_RESULTS
 
 ITEM = {"id", "kind", "title", "description", "tags", "links"}
 

@@ -123,7 +123,7 @@ async def test_a_changed_definition_is_held_back_until_somebody_approves_it(tmp_
         assert await imports_of(hub).approve("up", "read", None, "ada") == ["read"]
         assert await names(client) == ["up.list", "up.read"]
         assert (await client.call_tool("up.read"))["structuredContent"] == {"tool": "read"}
-        assert [one["principal"] for one in await recorded(hub, "capability.approved")] == ["ada"]
+        assert [one["principal"] for one in await recorded(hub, "upstream.approved")] == ["ada"]
         assert len(await recorded(hub, "capability.held")) == 2
     async with running(file) as (hub, client):
         assert await names(client) == ["up.list", "up.read"]
@@ -182,7 +182,7 @@ async def test_an_imported_tool_is_found_by_the_gateway_and_one_that_is_held_bac
     server = Turncoat(tmp_path, HARMLESS, tool("change"))
     file = write(tmp_path, {"up": server.connection}, [{"connection": "up"}])
     async with running(file) as (hub, client):
-        _ = hub.runtime.gateway
+        hub.runtime.gateway.offer()
 
         async def found(query: str) -> list[str]:
             answer = await client.call_tool("gateway.search", {"query": query, "kind": "capability"})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.hub.samples import ERAS, Arithmetic, empty, names
-from waypost import DefinitionError, Hub
+from waypost import DefinitionError, Hub, RemoteError
 from waypost.testing import connect
 from waypost.wire.versions import ALL, V2026_07_28
 
@@ -44,6 +44,49 @@ def test_portable_names_are_published_and_both_forms_are_accepted(version: str) 
                 assert (await client.call_tool(name, {"a": 2, "b": 5})).structured == {"result": 32}
 
     asyncio.run(scenario())
+
+
+async def list_as(hub: Hub, client: str, version: str) -> list[str]:
+    """The names of the tools that a client of a name gets, in the order of the list."""
+    async with connect(hub, version, name=client) as connected:
+        return names(await connected.list_tools())
+
+
+@pytest.mark.parametrize("version", ERAS)
+def test_a_client_that_cannot_use_canonical_names_gets_portable_ones_by_default(version: str) -> None:
+    hub = empty().add(Arithmetic)
+
+    async def scenario() -> None:
+        for client in ("claude-code", "opencode", "claude-ai (via mcp-remote 0.1.37)"):
+            assert "maths_power" in await list_as(hub, client, version), client
+        for client in ("codex-mcp-client", "an-unknown-client", "my-claude-code"):
+            assert "maths.power" in await list_as(hub, client, version), client
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("setting", "name"), [("canonical", "maths.power"), ("portable", "maths_power")])
+def test_a_setting_other_than_auto_holds_for_every_client(setting: str, name: str) -> None:
+    hub = empty(names=setting).add(Arithmetic)
+
+    async def scenario() -> None:
+        for client in ("claude-code", "an-unknown-client"):
+            assert name in await list_as(hub, client, V2026_07_28), client
+
+    asyncio.run(scenario())
+
+
+def test_an_unknown_name_gets_a_suggestion_that_the_client_knows() -> None:
+    hub = empty().add(Arithmetic)
+
+    async def suggest(client: str) -> str:
+        async with connect(hub, name=client) as connected:
+            with pytest.raises(RemoteError) as caught:
+                await connected.call_tool("maths_powr", {})
+            return str(caught.value)
+
+    assert '"maths_power"' in asyncio.run(suggest("opencode"))
+    assert '"maths.power"' in asyncio.run(suggest("codex-mcp-client"))
 
 
 @pytest.mark.parametrize("version", ERAS)

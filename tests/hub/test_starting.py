@@ -12,8 +12,8 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.hub.samples import empty, ids
 from waypost.config.models import State, Transition, Workflow
+from waypost.stores.database import Query, Row
 from waypost.stores.sqlite import SqliteDatabase
-from waypost.stores.statements import Query, Row
 from waypost.stores.store import Store
 from waypost.testing import connect
 

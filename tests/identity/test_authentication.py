@@ -277,7 +277,7 @@ def test_the_oldest_token_gives_way_when_too_many_are_remembered() -> None:
     clock = Clock()
     cache = TokenCache(clock, limit=2)
     for name in (b"a", b"b", b"a", b"c"):
-        cache.put(name, Verified(Principal(name.decode()), NOW + 10))
+        cache.put(name, Verified(Principal(name.decode()), NOW + 10, NOW + 300))
 
     assert [name for name in (b"a", b"b", b"c") if cache.get(name)] == [b"a", b"c"]
     assert len(cache) == 2

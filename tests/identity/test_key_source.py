@@ -14,7 +14,7 @@ from aiohttp import web
 from tests.policy.issuer import NOW, Clock, authentication, bearer, jwk, key_set, refused, serving, token
 from waypost.errors import DefinitionError
 from waypost.identity.claims import VerifierUnavailable
-from waypost.identity.tokens import KeySource
+from waypost.identity.oauth import KeySource
 
 
 def test_keys_are_fetched_once_and_kept() -> None:

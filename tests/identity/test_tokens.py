@@ -7,16 +7,15 @@ import base64
 import hashlib
 import hmac
 import json
-import warnings
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
-import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from jwt.algorithms import RSAAlgorithm
 
 from tests.policy.issuer import (
     ISSUER,
@@ -26,16 +25,18 @@ from tests.policy.issuer import (
     authentication,
     bearer,
     claims,
+    encoded_number,
     jwk,
     key_set,
     private_key,
     refused,
+    signed,
     token,
 )
 from waypost.errors import DefinitionError
 from waypost.identity import Grants
 from waypost.identity.claims import InsufficientScope, InvalidToken, Terms, audiences
-from waypost.identity.tokens import JwtVerifier
+from waypost.identity.oauth import JwtVerifier
 
 
 def terms(issuer: str = ISSUER, audience: str | list[str] = RESOURCE, required_scopes: tuple[str, ...] = ()) -> Terms:
@@ -79,7 +80,7 @@ def signed_by_hand(header: dict[str, Any]) -> str:
 
 
 def a_payload_of(text: bytes) -> str:
-    return jwt.PyJWS().encode(text, private_key("rsa"), "RS256", headers={"kid": "rsa"})
+    return signed("rsa", {"alg": "RS256", "kid": "rsa"}, text)
 
 
 HOSTILE: dict[str, Callable[[], str]] = {
@@ -123,6 +124,8 @@ HOSTILE: dict[str, Callable[[], str]] = {
     "HS256 with the modulus": lambda: signed_with_the_public_key("modulus"),
     "another key of the same name": lambda: token("rsa-other", header={"kid": "rsa"}),
     "another kind of key of the same name": lambda: token("ec-other", header={"kid": "rsa"}),
+    "the algorithm of another curve": lambda: token("ed448", header={"alg": "Ed25519"}),
+    "the algorithm of another kind of key": lambda: token("ed", header={"alg": "RS256", "kid": "rsa"}),
     "an unknown key": lambda: token("rsa-other"),
     "kid traversal": lambda: token(header={"kid": "../../../../dev/null"}),
     "kid injection": lambda: token(header={"kid": "x' UNION SELECT 'key"}),
@@ -159,7 +162,7 @@ def test_a_hostile_token_is_refused(name: str) -> None:
     hostile = HOSTILE[name]()
 
     async def scenario() -> None:
-        refusal = await refused(authentication(), bearer(hostile))
+        refusal = await refused(authentication(jwks=key_set("rsa", "ed", "ed448")), bearer(hostile))
 
         assert (refusal.status, refusal.body) == (401, {"error": "Invalid API key"})
         assert refusal.challenge is not None
@@ -175,14 +178,18 @@ def test_a_hostile_token_is_refused(name: str) -> None:
         ("rsa", {}),
         ("ec", {}),
         ("ed", {}),
+        ("ed", {"alg": "Ed25519"}),
+        ("ed448", {}),
+        ("ed448", {"alg": "Ed448"}),
         ("rsa", {"typ": "JWT"}),
+        ("rsa", {"x5c": ["MIIB" * 200]}),
         ("rsa", {"typ": "application/at+JWT"}),
         ("rsa", {"x": 1}),
     ],
 )
 def test_a_good_token_names_its_holder(name: str, header: dict[str, Any]) -> None:
     async def scenario() -> None:
-        auth = authentication(jwks=key_set("rsa", "ec", "ed"))
+        auth = authentication(jwks=key_set("rsa", "ec", "ed", "ed448"))
 
         principal = await auth.authenticate(bearer(token(name, header=header)))
 
@@ -277,7 +284,7 @@ def test_a_missing_scope_is_told_from_a_bad_token() -> None:
 
 
 def test_a_token_without_kid_is_checked_with_the_only_key_that_fits() -> None:
-    nameless = jwt.PyJWS().encode(json.dumps(claims()).encode(), private_key("rsa"), "RS256")
+    nameless = signed("rsa", {"alg": "RS256"}, json.dumps(claims()).encode())
     clock = Clock()
 
     async def scenario() -> None:
@@ -337,8 +344,9 @@ def test_further_audiences_can_be_accepted() -> None:
         {"kty": "oct", "k": "c2VjcmV0", "kid": "rsa", "alg": "RS256"},
         jwk("ec", kid="rsa"),
         jwk("ec", kid="rsa", crv="P-384"),
+        jwk("ed", kid="rsa"),
     ],
-    ids=["use", "key_ops", "alg", "hmac", "short", "number", "secret", "curve", "other curve"],
+    ids=["use", "key_ops", "alg", "hmac", "short", "number", "secret", "curve", "other curve", "edwards"],
 )
 def test_a_key_is_used_only_for_what_it_is_meant_for(key: dict[str, Any]) -> None:
     verifier = JwtVerifier(terms(), {"keys": [key, jwk("ed")]}, clock=Clock())
@@ -350,7 +358,8 @@ def test_a_key_is_used_only_for_what_it_is_meant_for(key: dict[str, Any]) -> Non
 def test_a_private_key_that_was_published_is_not_used() -> None:
     key = private_key("rsa")
     assert isinstance(key, rsa.RSAPrivateKey)
-    published = {**RSAAlgorithm.to_jwk(key, as_dict=True), "kid": "rsa", "key_ops": ["sign", "verify"]}
+    exponent = encoded_number(key.private_numbers().d)
+    published = {**jwk("rsa"), "d": exponent, "key_ops": ["sign", "verify"]}
     verifier = JwtVerifier(terms(), {"keys": [published, jwk("ed")]}, clock=Clock())
 
     with pytest.raises(InvalidToken, match="unknown key"):
@@ -358,9 +367,42 @@ def test_a_private_key_that_was_published_is_not_used() -> None:
 
 
 def test_a_small_rsa_key_is_not_used() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        weak = token("small")
+    weak = token("small")
 
     with pytest.raises(InvalidToken):
         asyncio.run(JwtVerifier(terms(), key_set("small"), clock=Clock()).verify(weak))
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "header", "is_good"),
+    [
+        ("ed", {"alg": "Ed25519"}, {"alg": "Ed25519"}, True),
+        ("ed", {"alg": "EdDSA"}, {"alg": "EdDSA"}, True),
+        ("ed448", {"alg": "Ed448"}, {"alg": "Ed448"}, True),
+        ("ed", {"alg": "Ed25519"}, {"alg": "EdDSA"}, False),
+        ("ed", {}, {"alg": "Ed448"}, False),
+        ("ed448", {}, {"alg": "Ed25519"}, False),
+        ("ed448", {"crv": "Ed25519"}, {"alg": "Ed25519"}, False),
+        ("ed", {"crv": "X25519"}, {"alg": "Ed25519"}, False),
+    ],
+)
+def test_edwards_keys_verify_under_the_names_of_rfc_9864(
+    name: str, published: dict[str, Any], header: dict[str, Any], is_good: bool
+) -> None:
+    verifier = JwtVerifier(terms(), {"keys": [jwk(name, **published), jwk("rsa")]}, clock=Clock())
+
+    if is_good:
+        assert asyncio.run(verifier.verify(token(name, header=header))).principal.id == f"{ISSUER}|ada"
+    else:
+        with pytest.raises(InvalidToken):
+            asyncio.run(verifier.verify(token(name, header=header)))
+
+
+def test_the_library_for_tokens_is_loaded_with_the_first_token_only() -> None:
+    code = (
+        "import sys; from waypost.identity import Authentication, OAuthSettings;"
+        f"Authentication(oauth=OAuthSettings(issuer={ISSUER!r}, resource={RESOURCE!r}, jwks={key_set('rsa')!r}));"
+        "sys.exit('joserfc' in sys.modules)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

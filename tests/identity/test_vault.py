@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 from contextlib import closing
 from pathlib import Path
 
@@ -72,4 +74,26 @@ async def test_what_was_changed_or_moved_or_sealed_under_another_secret_is_refus
         file.execute("UPDATE state SET value = (SELECT value FROM state WHERE key = 'wiki') WHERE key = 'github'")
     with pytest.raises(StoreDamaged):
         await kept.get("ada", "github")
+    await store.close()
+
+
+@asynchronous
+async def test_a_credential_of_an_earlier_version_is_read_and_sealed_anew() -> None:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    store = Store(SqliteDatabase())
+    kept = vault(store)
+    await kept.put("ada", "github", {"Authorization": "new"})
+    [entry] = await store.state.page("credentials:" + hashlib.sha256(b"ada").hexdigest())
+    old_key = hashlib.sha256(b"waypost credentials" + SECRET).digest()
+    sealed = bytes(12) + AESGCM(old_key).encrypt(bytes(12), b'{"Authorization":"old"}', b'["ada","github"]')
+    old = base64.b64encode(sealed).decode()
+    await store.state.put(entry.scope, "github", old, entry.version)
+
+    assert await kept.get("ada", "github") == {"Authorization": "old"}
+    rewritten = await store.state.get(entry.scope, "github")
+    assert rewritten is not None
+    assert rewritten.value != old
+    assert await kept.get("ada", "github") == {"Authorization": "old"}
+    assert await store.state.get(entry.scope, "github") == rewritten
     await store.close()

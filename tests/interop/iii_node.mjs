@@ -20,6 +20,7 @@ const handler = (name, behaviour, gives) => async (data, metadata) => {
   if (behaviour === 'hang') await new Promise(() => {})
   if (behaviour === 'nothing') return undefined
   if (behaviour === 'give') return gives
+  if (behaviour === 'relay') return { relayed: await client.trigger(data) }
   if (behaviour === 'read') return { bytes: (await data.reader.readAll()).length }
   return { echo: data, metadata: metadata ?? null, null: null, size: behaviour === 'size' ? data.length : 0 }
 }

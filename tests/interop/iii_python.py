@@ -63,6 +63,8 @@ def handler(name: str, behaviour: str, gives: Any = None) -> Any:
             await asyncio.Event().wait()
         if behaviour == "give":
             return gives
+        if behaviour == "relay":
+            return {"relayed": await client.trigger_async(data)}
         if behaviour == "nan":
             return [float("nan"), "\ud800"]
         if behaviour == "read":

@@ -27,18 +27,17 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def install() -> None:
-    """Install what `package-lock.json` names, unless it is there already; skips the test where npm is missing."""
+def install(folder: Path = HERE, *options: str) -> None:
+    """Install what a `package-lock.json` names, unless it is there already; skips the test where npm is missing."""
     if shutil.which("npm") is None:
-        pytest.skip("npm is missing, so the official conformance suites cannot be installed")
-    wanted = hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()
-    installed = MODULES / ".installed"
-    with locked(HERE / "package-lock.json"):
+        pytest.skip("npm is missing, so its packages cannot be installed")
+    wanted = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
+    installed = folder / "node_modules" / ".installed"
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error", *options]
+    with locked(folder / "package-lock.json"):
         if installed.exists() and installed.read_text() == wanted:
             return
-        subprocess.run(
-            ["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"], cwd=HERE, check=True, timeout=INSTALL
-        )
+        subprocess.run(command, cwd=folder, check=True, timeout=INSTALL)
         installed.write_text(wanted)
 
 

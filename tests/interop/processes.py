@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -57,7 +57,14 @@ class Output:
 @contextmanager
 def served(module: str) -> Iterator[str]:
     """The URL of a module's hub, served over HTTP until the block ends; a traceback in its output is a failure."""
-    process = subprocess.Popen(command(module, "http"), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    with served_by(command(module, "http")) as url:
+        yield url
+
+
+@contextmanager
+def served_by(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The URL of the hub that a command serves until the block ends; a traceback in its output is a failure."""
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     output = Output(process.stderr)
     try:

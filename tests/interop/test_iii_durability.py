@@ -77,14 +77,23 @@ def test_a_registry_that_is_a_worker_keeps_everything_in_the_scopes_it_is_told(t
         assert "within 0.4 s" in worker.refusal("prompts::mcp-get", name="greet")
 
 
-@pytest.mark.parametrize("config", ["scopes: [", "- 1", "scopes: 5\nstate_timeout_ms: never\n"])
-def test_a_configuration_that_makes_no_sense_is_as_if_it_were_not_there(config: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("config", "logged"),
+    [
+        ("scopes: [", "defaults hold"),
+        ("- 1", "defaults hold"),
+        ("scopes: 5\nstate_timeout_ms: never\n", "state_timeout_ms is not valid"),
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_as_if_it_were_not_there(
+    config: str, logged: str, tmp_path: Path
+) -> None:
     with (
         registry(tmp_path, kept=False) as hub,
         standing_alone(tmp_path, hub.workers, config) as alone,
         publishing("python", hub.workers, tmp_path) as worker,
     ):
-        assert alone.wait_for("defaults hold")
+        assert alone.wait_for(logged)
         worker.call("skills::register", id="brain", skill="# Brain")
         assert worker.call("state::get", scope="skills", key="brain")["id"] == "brain"
 

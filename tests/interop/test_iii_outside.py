@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from tests.interop.iii_peers import LANGUAGES, Failed, Language, peer
+from tests.outbound.internet import site
 from tests.protocol.conftest import asynchronous
-from tests.upstreams.internet import site
 from tests.workers.wire import address, at_work, hub_for_workers
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.parametrize("language", LANGUAGES)]

@@ -11,7 +11,7 @@ import pytest
 from tests.lifecycle.hubs import BOTH, fill, only_session, plain, talking
 from tests.protocol.conftest import asynchronous, in_session, notification, until
 from waypost import Context, Hub
-from waypost.capabilities.session import Session
+from waypost.capabilities.context import Session
 from waypost.errors import DefinitionError, RemoteError, ToolError
 from waypost.hooks import HOOKS
 from waypost.wire.versions import ALL, V2026_07_28

@@ -13,8 +13,8 @@ from tests.lifecycle.hubs import expire, plain
 from tests.protocol.conftest import asynchronous, request
 from tests.transports.http.conftest import Visitor, browsing
 from waypost import Hub
+from waypost.capabilities.context import Session
 from waypost.capabilities.principals import Principal
-from waypost.capabilities.session import Session
 from waypost.errors import ToolError
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store

@@ -11,7 +11,7 @@ import pytest
 from tests.lifecycle.hubs import expire, only_session, plain, talking
 from tests.protocol.conftest import asynchronous, idle, until
 from tests.transports.http.conftest import browsing
-from waypost.capabilities.session import Session
+from waypost.capabilities.context import Session
 from waypost.errors import CallError
 from waypost.testing import connect
 from waypost.wire.versions import LATEST_LEGACY

@@ -9,7 +9,7 @@ from typing import Any
 from tests.protocol.conftest import Json
 from tests.transports.http.conftest import Web
 from waypost import Context, Hub, Result
-from waypost.capabilities.options import ToolOptions, parse_options
+from waypost.capabilities.capability import ToolOptions, parse_options
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.tools import tool_from_function
 from waypost.identity import Authentication, Key, digest

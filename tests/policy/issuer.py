@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, TypeAlias
 
-import jwt
 from aiohttp import web
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from waypost.identity import Authentication, OAuthSettings, Unauthorized
 
@@ -20,7 +22,9 @@ ISSUER = "https://login.example.com/"
 RESOURCE = "https://hub.example.com/mcp"
 NOW = 1_800_000_000.0
 
-PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+PrivateKey: TypeAlias = (
+    rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
+)
 Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -39,9 +43,36 @@ def private_key(name: str) -> PrivateKey:
     """A signing key for each name, whose kind the name begins with."""
     if name.startswith("ec"):
         return ec.generate_private_key(ec.SECP256R1())
+    if name.startswith("ed448"):
+        return ed448.Ed448PrivateKey.generate()
     if name.startswith("ed"):
         return ed25519.Ed25519PrivateKey.generate()
     return rsa.generate_private_key(65537, 1024 if name.startswith("small") else 2048)
+
+
+def encoded(data: bytes) -> str:
+    """Base64url without padding."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def encoded_number(number: int, size: int | None = None) -> str:
+    return encoded(number.to_bytes(size or (number.bit_length() + 7) // 8))
+
+
+def signature(name: str, text: bytes) -> bytes:
+    """What the key of that name signs a text with, written without a library for tokens."""
+    key = private_key(name)
+    if isinstance(key, rsa.RSAPrivateKey):
+        return key.sign(text, padding.PKCS1v15(), SHA256())
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        r, s = decode_dss_signature(key.sign(text, ec.ECDSA(SHA256())))
+        return r.to_bytes(32) + s.to_bytes(32)
+    return key.sign(text)
+
+
+def signed(name: str, header: dict[str, Any], payload: bytes) -> str:
+    text = f"{encoded(json.dumps(header).encode())}.{encoded(payload)}"
+    return f"{text}.{encoded(signature(name, text.encode()))}"
 
 
 def algorithm(name: str) -> str:
@@ -54,11 +85,15 @@ def jwk(name: str, **more: Any) -> dict[str, Any]:
     key = private_key(name)
     public: dict[str, Any]
     if isinstance(key, rsa.RSAPrivateKey):
-        public = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
+        numbers = key.public_key().public_numbers()
+        public = {"kty": "RSA", "n": encoded_number(numbers.n), "e": encoded_number(numbers.e)}
     elif isinstance(key, ec.EllipticCurvePrivateKey):
-        public = ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+        point = key.public_key().public_numbers()
+        public = {"kty": "EC", "crv": "P-256", "x": encoded_number(point.x, 32), "y": encoded_number(point.y, 32)}
     else:
-        public = OKPAlgorithm.to_jwk(key.public_key(), as_dict=True)
+        curve = "Ed448" if isinstance(key, ed448.Ed448PrivateKey) else "Ed25519"
+        raw = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        public = {"kty": "OKP", "crv": curve, "x": encoded(raw)}
     return {key: value for key, value in {**public, "kid": name, **more}.items() if value is not None}
 
 
@@ -82,9 +117,8 @@ def claims(**changed: Any) -> dict[str, Any]:
 
 def token(name: str = "rsa", *, header: dict[str, Any] | None = None, **changed: Any) -> str:
     """A signed token, good but for what is changed."""
-    headers = {"kid": name, "typ": "at+jwt", **(header or {})}
-    body = json.dumps(claims(**changed)).encode()
-    return jwt.PyJWS().encode(body, private_key(name), algorithm(name), headers=headers)
+    headers = {"alg": algorithm(name), "kid": name, "typ": "at+jwt", **(header or {})}
+    return signed(name, headers, json.dumps(claims(**changed)).encode())
 
 
 def bearer(credential: str) -> dict[bytes, bytes]:

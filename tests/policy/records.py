@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from waypost.policy.audit import AuditLog, Record, StoreWriter
+from waypost.policy.audit import AuditChains, AuditLog, Record, Verdict
 from waypost.stores.audit import AuditEntry
+from waypost.stores.directory import Secret
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
+
+SECRET = Secret(Path(), b"s" * 32)
 
 
 def record(number: int, **values: Any) -> Record:
@@ -18,9 +21,21 @@ def record(number: int, **values: Any) -> Record:
     return Record(1000.0 + number, "ann", "mcp", f"tool{number}", "allow", **values)
 
 
+def chains_in(store: Store) -> AuditChains:
+    """The chains of a store, under a secret; one in memory has another for each of them."""
+    chains = AuditChains(store, SECRET)
+    chains._secret = SECRET
+    return chains
+
+
+async def verify(store: Store) -> Verdict:
+    """What is wrong with the audit in a store."""
+    return await chains_in(store).verify()
+
+
 def log_to(store: Store) -> AuditLog:
     """A log that writes to a store."""
-    return AuditLog(StoreWriter(store), asyncio.create_task)
+    return AuditLog(chains_in(store), asyncio.create_task)
 
 
 async def written(store: Store, *records: Record) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import apsw
 import msgspec
 
-from waypost.policy.audit import Verdict, verify
+from tests.policy.records import verify
+from waypost.policy.audit import Verdict
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 
@@ -49,7 +50,7 @@ def change(file: Path, statement: str, *given: Any) -> int:
         return connection.changes()
 
 
-def chains_in(file: Path) -> list[str]:
+def written_in(file: Path) -> list[str]:
     """The chains of a file, the first written first."""
     with closing(apsw.Connection(str(file))) as connection:
         return [row[0] for row in connection.execute("SELECT chain FROM audit GROUP BY chain ORDER BY min(rowid)")]

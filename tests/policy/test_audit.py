@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import stat
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from tests.policy.records import entries, kept, log_to, record, written
+from tests.policy.records import chains_in, entries, kept, log_to, record, verify, written
 from tests.protocol.conftest import asynchronous, in_session, request
 from waypost import Hub
-from waypost.policy.audit import FILE, Record, verify, writer
+from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.policy import audit as audits
+from waypost.policy.audit import FILE, AuditChains, Record, writer
+from waypost.stores.directory import Secret
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 
@@ -101,14 +106,14 @@ async def test_a_hub_that_starts_again_writes_a_new_chain(tmp_path: Path) -> Non
             await peer.result(request(1, "tools/call", {"name": "x", "arguments": {}}))
 
     store = Store(SqliteDatabase(tmp_path / "store.db"))
-    verdict = await verify(store)
+    verdict = await AuditChains(store, Secret(tmp_path), tmp_path).verify()
     assert (verdict.chains, verdict.entries, verdict.problems) == (3, 6, [])
     await store.close()
 
 
 @asynchronous
 async def test_what_a_hub_did_last_is_on_record_when_it_has_stopped(tmp_path: Path) -> None:
-    hub = Hub("h", version="1", audit="store", store=Store(SqliteDatabase(tmp_path / "store.db")))
+    hub = Hub("h", version="1", audit="store", store=Store(SqliteDatabase(tmp_path / "store.db")), data_dir=tmp_path)
     hub.tool(lambda: "x", name="x")
     async with in_session(hub) as peer:
         for number in range(20):
@@ -173,4 +178,22 @@ def test_the_audit_may_be_lines_on_stderr(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_no_audit_is_no_writer() -> None:
-    assert writer("none", Store(SqliteDatabase()), Path()) is None
+    assert writer("none", chains_in(Store(SqliteDatabase())), Path()) is None
+
+
+def test_every_action_is_documented() -> None:
+    source = Path(audits.__file__).parents[1]
+    written = "\n".join(file.read_text() for file in source.rglob("*.py"))
+    of_components = set(
+        re.findall(r'"((?:workflow|approval|transition|outcome|capability)\.(?!html")[a-z_]+)"', written)
+    )
+    of_components -= {"workflow.id", *GATEWAY_TOOLS}
+    outcomes = set(re.findall(r'outcome="([a-z]+)"|_fail\([^)"]*"([a-z]+)"', written))
+    moves = {f"transition.{word}" for pair in outcomes for word in pair if word} - {"transition.ok"}
+    table = (source.parents[1] / "docs" / "audit.md").read_text().partition("### Actions")[2].partition("\n## ")[0]
+    documented = set(re.findall(r"`([a-z]+(?:\.[a-z_]+)?)`", table))
+
+    known = {*get_args(audits.AdministrativeAction), *of_components, audits.KEYED, "begin", "call", "read", "prompt"}
+    assert known - documented == set()
+    assert {"transition.failed", "transition.halted", "transition.rejected", "transition.expired"} <= moves
+    assert {one for one in documented if "." in one} - known - moves == set()

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.policy.records import blocked, entries, kept, log_to, record
+from tests.policy.records import blocked, chains_in, entries, kept, log_to, record, verify
 from tests.protocol.conftest import asynchronous, in_session, request, until
 from waypost import Hub
 from waypost.errors import Busy
 from waypost.policy import audit as audits
-from waypost.policy.audit import FILE, AuditLog, Record, verify, writer
+from waypost.policy.audit import FILE, AuditLog, Record, writer
 from waypost.stores.database import Point
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
@@ -97,7 +97,7 @@ async def test_a_commit_nobody_heard_of_breaks_no_chain(
 @asynchronous
 async def test_a_hub_stops_soon_though_its_store_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, _ = blocked(tmp_path)
-    hub = Hub("h", version="1", audit="store", store=store)
+    hub = Hub("h", version="1", audit="store", store=store, data_dir=tmp_path / "hub")
     hub.tool(lambda: "x", name="x")
     async with asyncio.timeout(10), in_session(hub) as peer:
         result = await peer.result(request(1, "tools/call", {"name": "x", "arguments": {}}))
@@ -115,7 +115,9 @@ async def test_a_hub_that_is_stopped_and_started_again_goes_on_recording(
         if is_away and point == "begun":
             raise OSError("gone")
 
-    hub = Hub("h", version="1", audit="store", store=Store(SqliteDatabase(tmp_path / "store.db", at=at)))
+    hub = Hub(
+        "h", version="1", audit="store", store=Store(SqliteDatabase(tmp_path / "store.db", at=at)), data_dir=tmp_path
+    )
     hub.tool(lambda: "x", name="x")
     call = request(1, "tools/call", {"name": "x", "arguments": {}})
     async with in_session(hub) as peer:
@@ -132,7 +134,7 @@ async def test_a_hub_that_is_stopped_and_started_again_goes_on_recording(
 
     [chain] = (await entries(hub.store)).values()
     assert kept(chain) == ["x", "x"]
-    assert (await verify(hub.store)).problems == []
+    assert (await hub.runtime.core.chains.verify()).problems == []
     await hub.store.close()
 
 
@@ -202,7 +204,7 @@ async def test_calls_fail_when_too_many_records_wait(tmp_path: Path, monkeypatch
 async def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     obstacle = tmp_path / "data"
     await asyncio.to_thread(obstacle.write_text, "in the way")
-    lines = writer("file", Store(SqliteDatabase()), obstacle)
+    lines = writer("file", chains_in(Store(SqliteDatabase())), obstacle)
     assert lines is not None
     log = AuditLog(lines, asyncio.create_task)
     log.add(record(1))

@@ -29,7 +29,6 @@ def at_most(calls: int, **options: Any) -> Rule:
 
 def test_without_rules_everything_is_allowed() -> None:
     assert Policy().decide(DEPLOY) == ALLOWED == Decision(True)
-    assert (ALLOWED.word, Decision(False).word) == ("allow", "deny")
 
 
 def test_without_a_rule_that_denies_it_is_allowed() -> None:
@@ -202,7 +201,7 @@ async def test_unknown_beats_denied() -> None:
         unknown = await peer.error(request(1, "tools/call", {"name": "dep", "arguments": {}}))
         denied = await peer.error(request(2, "tools/call", {"name": "deploy", "arguments": {}}))
 
-    assert (unknown["code"], unknown["message"]) == (-32602, "Unknown tool: dep")
+    assert (unknown["code"], unknown["message"]) == (-32602, 'Unknown tool: dep; did you mean "deploy"?')
     assert (denied["code"], denied["message"]) == (-32000, "allow list: 'deploy' is not on it")
 
 

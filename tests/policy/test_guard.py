@@ -83,7 +83,7 @@ async def test_what_a_rule_hides_is_in_nobodys_list_whom_it_is_denied_to() -> No
             seen = {one.id: [item[key] for item in (await ask(web, one, method))[kind]] for one in (ANN, BOB)}
             assert len(seen["ann"]) == 2
             assert [name[:4] for name in seen["bob"]] == ["open"]
-        assert await says(web, BOB, "closed") == "-32000 allow list: 'closed' is not on it"
+        assert await says(web, BOB, "closed") == "-32602 Unknown tool: closed"
 
 
 @asynchronous

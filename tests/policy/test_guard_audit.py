@@ -192,11 +192,11 @@ async def test_a_decision_can_be_explained_without_running_or_counting() -> None
     @hub.tool
     async def explain(ctx: Context) -> str:
         tool = hub.registry.tool("plain")
-        explained.append([hub.guard.decide(tool, "plain", ctx.caller, counts=False).word for _ in range(3)])
+        explained.append([hub.guard.decide(tool, "plain", ctx.caller, counts=False).allowed for _ in range(3)])
         return "done"
 
     async with browsing(hub) as web:
         await says(web, BOB, "explain")
-        assert explained == [["allow"] * 3]
+        assert explained == [[True] * 3]
         assert await says(web, BOB, "plain") == "arrived"
         assert [entry["capability"] for entry in await recorded(hub)] == ["explain", "plain"]

@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.policy.guarded import ANN, BOB, add, ask, hub_for, recorded, says
+from tests.protocol.conftest import asynchronous
+from tests.transports.http.conftest import Web, browsing
+from waypost import Hub
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.policy.decisions import Policy, hidden, onlookers
 from waypost.policy.rules import Rule
@@ -41,3 +45,89 @@ def test_other_rules_show_in_what_is_hidden_from_somebody(before: list[Rule], af
 def test_where_nothing_is_hidden_nobody_is_asked() -> None:
     assert onlookers([against("mail", hide=False)]) == []
     assert ANONYMOUS in onlookers([against("mail", principals=("bob",))])
+
+
+HIDES = Rule(name="discreet", type="allow_list", config={"allow": ["open*"]}, roles=("agent",), hide=True)
+
+
+def discreet_hub() -> Hub:
+    """A hub in which an agent sees nothing but what is called `open`, while the others see everything."""
+    first = Rule(name="first", type="mcp_restriction", config={"tool_pattern": "refund"}, roles=("agent",), priority=9)
+    hub = hub_for(audit="store", policies=[HIDES, first])
+    add(hub, "refund")
+    add(hub, "open.way", ["skill_invoke"])
+    add(hub, "locked", ["deploy"], owner=None)
+
+    @hub.prompt
+    def secret_greeting(name: str) -> str:
+        return name
+
+    @hub.resource("desk://secret/{name}")
+    def drawer(name: str) -> str:
+        return name
+
+    return hub
+
+
+async def answers(web: Web, method: str, there: str, absent: str, **params: Any) -> tuple[Any, Any]:
+    """What an agent is answered about something that a rule hides, and about something that does not exist."""
+
+    def named(name: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: named(name, one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [named(name, one) for one in value]
+        return value.replace("NAME", name) if isinstance(value, str) else value
+
+    found = [await ask(web, BOB, method, **named(name, params)) for name in (there, absent)]
+    return [str(one).replace(name, "NAME") for one, name in zip(found, (there, absent), strict=True)], found[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "there", "absent", "params"),
+    [
+        ("tools/call", "refund", "refnud", {"name": "NAME", "arguments": {}}),
+        ("tools/call", "locked", "lokced", {"name": "NAME", "arguments": {}}),
+        ("tools/call", "refund", "refnud", {"name": "open.way", "arguments": {"path": ["NAME"]}}),
+        ("prompts/get", "secret_greeting", "sercet_greeting", {"name": "NAME", "arguments": {"name": "x"}}),
+        ("prompts/get", "secret_greeting", "sercet_greeting", {"name": "NAME", "arguments": {}}),
+        ("resources/read", "desk://secret/a", "desk://sercet/a", {"uri": "NAME"}),
+        (
+            "completion/complete",
+            "secret_greeting",
+            "sercet_greeting",
+            {"ref": {"type": "ref/prompt", "name": "NAME"}, "argument": {"name": "name", "value": "x"}},
+        ),
+    ],
+)
+@asynchronous
+async def test_what_a_rule_hides_is_answered_as_what_does_not_exist(
+    method: str, there: str, absent: str, params: dict[str, Any]
+) -> None:
+    async with browsing(discreet_hub()) as web:
+        (of_hidden, of_absent), answer = await answers(web, method, there, absent, **params)
+
+        assert of_hidden == of_absent
+        assert "discreet" not in str(answer)
+        assert "allow list" not in str(answer)
+
+
+@asynchronous
+async def test_the_audit_names_the_rule_and_others_are_not_affected() -> None:
+    hub = discreet_hub()
+    async with browsing(hub) as web:
+        assert await says(web, BOB, "refund") == "-32602 Unknown tool: refund"
+        assert await says(web, BOB, "refnud") == "-32602 Unknown tool: refnud"
+        assert await says(web, BOB, "open.way", path=["refund"]) == "Unknown tool: refund"
+        assert await says(web, ANN, "refund") == "arrived"
+        denied = [(one["capability"], one["rule"]) for one in await recorded(hub) if one["decision"] == "deny"]
+
+        assert denied == [("refund", "first"), ("refund", "discreet")]
+
+
+@asynchronous
+async def test_a_rule_that_does_not_hide_says_why() -> None:
+    hub = hub_for(policies=[Rule(name="frank", type="allow_list", config={"allow": []})])
+    add(hub, "refund")
+    async with browsing(hub) as web:
+        assert "allow list: 'refund' is not on it" in await says(web, BOB, "refund")

@@ -138,7 +138,7 @@ def test_nobody_in_particular_is_a_principal_too() -> None:
     [
         ("no_such", {}, "there is no type 'no_such'; use one of rate_limit, time_window, "),
         ("rate_limit", {"max_cals": 1}, "there is no key 'max_cals'; 'max_calls' may be meant"),
-        ("rate_limit", {"quantity": 1}, "there is no key 'quantity'."),
+        ("rate_limit", {"quantity": 1}, "there is no key 'quantity'; use max_calls, window_seconds, permission, per."),
         ("rate_limit", {"max_calls": 1, "maxCalls": 2}, "max_calls is given in both of its spellings"),
         ("rate_limit", {"max_calls": "many"}, "Expected `int`"),
         ("rate_limit", {"max_calls": -1}, "must not be negative"),

@@ -57,6 +57,16 @@ def test_the_window_slides_call_by_call() -> None:
     assert not allowed(policy)
 
 
+def test_a_clock_that_is_set_back_opens_the_window() -> None:
+    clock = Clock()
+    policy = limiter(clock, max_calls=1, window_seconds=10)
+    assert allowed(policy)
+    clock.now -= 3600
+
+    assert allowed(policy)
+    assert not allowed(policy)
+
+
 def test_what_is_refused_takes_no_place_in_the_window() -> None:
     clock = Clock()
     policy = limiter(clock, max_calls=1, window_seconds=10)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -15,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.policy.records import SECRET, chains_in
 from tests.policy.tampering import (
     AT,
     CAPABILITY,
@@ -22,7 +26,6 @@ from tests.policy.tampering import (
     PRINCIPAL,
     SAID,
     Line,
-    chains_in,
     change,
     copied,
     entries_in,
@@ -37,12 +40,18 @@ from tests.policy.tampering import (
     turn_altogether,
     verdict,
     with_store,
+    written_in,
 )
-from waypost.policy.audit import Record, StoreWriter, Verdict, chained
-from waypost.stores.audit import RETENTION_S
+from tests.protocol.conftest import asynchronous
+from waypost.policy import audit as audits
+from waypost.policy.audit import AuditChains, Mac, Record, Verdict, chained
+from waypost.stores.audit import DEFAULT_RETENTION_S as RETENTION_S
+from waypost.stores.directory import derive_key
+from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 
 NOW = time.time()
+MAC = Mac(derive_key(SECRET.read(), "audit chain"))
 LAST = 7
 """The number of the last entry of each chain: its beginning and six calls."""
 
@@ -54,7 +63,7 @@ def record(number: int, at: float | None = None, apart: float = 1.0) -> Record:
 
 def write(file: Path, *records: Record) -> None:
     """Write a chain as one process would."""
-    with_store(file, lambda store: StoreWriter(store).write(list(records)))
+    with_store(file, lambda store: chains_in(store).write(list(records)))
 
 
 @pytest.fixture(scope="module", params=[1.0, 0.1, 0.001], ids=["an entry a block", "three a block", "one block"])
@@ -98,7 +107,7 @@ def test_an_empty_audit_is_sound(tmp_path: Path) -> None:
     ],
 )
 def test_a_change_of_any_part_of_any_entry_is_found(file: Path, spoilt: Callable[[Line], None], number: int) -> None:
-    for chain in chains_in(file):
+    for chain in written_in(file):
         changed = copied(file, chain)
         spoil(changed, chain, number, spoilt)
         assert verdict(changed).problems, f"entry {number} of {chain}"
@@ -122,7 +131,7 @@ def test_a_change_of_any_part_of_any_entry_is_found(file: Path, spoilt: Callable
     ],
 )
 def test_a_change_of_any_column_of_any_block_is_found(file: Path, column: str, value: str) -> None:
-    for chain in chains_in(file):
+    for chain in written_in(file):
         for number in {block for block, _, _ in entries_in(file, chain)}:
             changed = copied(file, f"{chain}-{number}")
             where = "WHERE chain = ? AND number = ?"
@@ -133,7 +142,7 @@ def test_a_change_of_any_column_of_any_block_is_found(file: Path, column: str, v
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, LAST - 1), st.integers(0, 4000), st.integers(32, 126))
 def test_a_change_of_any_character_of_a_block_is_found(file: Path, which: int, place: int, character: int) -> None:
-    [chain, _] = chains_in(file)
+    [chain, _] = written_in(file)
     blocks = sorted({block for block, _, _ in entries_in(file, chain)})
     number = blocks[which % len(blocks)]
     with closing(apsw.Connection(str(file))) as connection, connection:
@@ -159,7 +168,7 @@ def _same(one: str, other: str) -> bool:
 
 @pytest.mark.parametrize("number", range(2, LAST + 1))
 def test_an_entry_that_was_taken_out_of_an_older_chain_is_missed(file: Path, number: int) -> None:
-    older, _ = chains_in(file)
+    older, _ = written_in(file)
     take_out(file, older, [number])
 
     assert verdict(file).problems
@@ -167,7 +176,7 @@ def test_an_entry_that_was_taken_out_of_an_older_chain_is_missed(file: Path, num
 
 @pytest.mark.parametrize("number", range(2, LAST))
 def test_an_entry_that_was_taken_out_of_the_newest_chain_is_missed(file: Path, number: int) -> None:
-    _, newest = chains_in(file)
+    _, newest = written_in(file)
     take_out(file, newest, [number])
 
     assert verdict(file).problems
@@ -175,7 +184,7 @@ def test_an_entry_that_was_taken_out_of_the_newest_chain_is_missed(file: Path, n
 
 @pytest.mark.parametrize("number", range(1, LAST))
 def test_an_entry_is_missed_though_those_behind_it_moved_up(file: Path, number: int) -> None:
-    for chain in chains_in(file):
+    for chain in written_in(file):
         changed = copied(file, chain)
         left = [entry for entry in entries_in(file, chain) if entry[1] != number]
         moved = [(min(block, place), place, line) for place, (block, _, line) in enumerate(left, 1)]
@@ -185,7 +194,7 @@ def test_an_entry_is_missed_though_those_behind_it_moved_up(file: Path, number: 
 
 
 def test_the_beginning_of_a_chain_cannot_be_taken_out_before_its_time(file: Path) -> None:
-    for chain in chains_in(file):
+    for chain in written_in(file):
         changed = copied(file, chain)
         take_out(changed, chain, [1, 2, 3])
 
@@ -193,7 +202,7 @@ def test_the_beginning_of_a_chain_cannot_be_taken_out_before_its_time(file: Path
 
 
 def test_a_whole_chain_cannot_be_taken_out_before_its_time(file: Path) -> None:
-    older, _ = chains_in(file)
+    older, _ = written_in(file)
     change(file, "DELETE FROM audit WHERE chain = ?", older)
 
     assert verdict(file).problems
@@ -201,14 +210,16 @@ def test_a_whole_chain_cannot_be_taken_out_before_its_time(file: Path) -> None:
 
 @pytest.mark.parametrize("left", range(1, LAST))
 def test_an_older_chain_that_was_cut_off_is_found(file: Path, left: int) -> None:
-    older, newer = chains_in(file)
+    older, _ = written_in(file)
     take_out(file, older, range(left + 1, LAST + 1))
 
-    assert verdict(file).problems == [f"Chain {older} ended at 7 when chain {newer} began; now it ends at {left}."]
+    missing = "Entry 7 of" if left == 6 else f"Entries {left + 1} to 7 of"
+    verb = "is" if left == 6 else "are"
+    assert verdict(file).problems == [f"{missing} chain {older} {verb} missing: the head of the chain names 7."]
 
 
 def test_an_older_chain_that_was_written_anew_is_found(file: Path) -> None:
-    older, _ = chains_in(file)
+    older, _ = written_in(file)
     entries = entries_in(file, older)
     change(file, "DELETE FROM audit WHERE chain = ?", older)
 
@@ -218,25 +229,25 @@ def test_an_older_chain_that_was_written_anew_is_found(file: Path) -> None:
             record = msgspec.convert(line[SAID], Record)
             if number == 4:
                 record = msgspec.structs.replace(record, decision="allow", principal="mallory")
-            forged = chained(older, number, record, digest, at)
+            forged = chained(older, number, record, digest, at, MAC)
             digest, at = forged.digest, forged.at
-            await store.audit.append(forged)
+            await store.audit.append(forged, head=chains_in(store)._sign)
 
     with_store(file, forge)
     assert verdict(file).problems
 
 
 def test_an_entry_that_was_put_in_is_found(file: Path) -> None:
-    older, _ = chains_in(file)
-    forged = chained(older, LAST + 1, record(99), "0" * 64)
-    with_store(file, lambda store: store.audit.append(forged))
+    older, _ = written_in(file)
+    forged = chained(older, LAST + 1, record(99), "0" * 64, NOW, MAC)
+    with_store(file, lambda store: store.audit.append(forged, head=chains_in(store)._sign))
 
     assert verdict(file).problems
 
 
 @pytest.mark.parametrize("number", range(1, LAST))
 def test_two_entries_that_changed_places_are_found(file: Path, number: int) -> None:
-    for chain in chains_in(file):
+    for chain in written_in(file):
         changed = copied(file, chain)
         entries = entries_in(file, chain)
         lines = [line for _, _, line in entries]
@@ -247,7 +258,7 @@ def test_two_entries_that_changed_places_are_found(file: Path, number: int) -> N
 
 
 def test_entries_of_one_chain_are_no_good_in_another(file: Path) -> None:
-    older, newer = chains_in(file)
+    older, newer = written_in(file)
     foreign = entries_in(file, newer)[3][2]
     spoil(file, older, 4, lambda line: line.__setitem__(slice(None), foreign))
 
@@ -255,7 +266,7 @@ def test_entries_of_one_chain_are_no_good_in_another(file: Path) -> None:
 
 
 def test_a_problem_is_one_sentence_that_says_where(file: Path) -> None:
-    older, _ = chains_in(file)
+    older, _ = written_in(file)
     spoil(file, older, 4, set_to(PRINCIPAL, "mallory"))
 
     [problem] = verdict(file).problems
@@ -263,7 +274,7 @@ def test_a_problem_is_one_sentence_that_says_where(file: Path) -> None:
 
 
 def test_a_block_that_is_filed_wrongly_is_one_sentence_that_says_where(file: Path) -> None:
-    older, _ = chains_in(file)
+    older, _ = written_in(file)
     change(file, "UPDATE audit SET denials = denials + 1 WHERE chain = ? AND number = 1", older)
 
     [problem] = verdict(file).problems
@@ -282,22 +293,39 @@ def test_what_was_let_go_in_its_time_is_not_missed(tmp_path: Path, old: int) -> 
     write(file, record(9))
     assert verdict(file).problems == []
 
-    with_store(file, lambda store: store.sweep())
+    with_store(file, lambda store: AuditChains(store, SECRET).sweep())
     assert verdict(file) == Verdict(2, 2 + 6 - old, [])
+
+
+def test_what_was_deleted_after_a_week_is_not_missing_when_entries_are_kept_for_longer_later(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    days = 86_400.0
+    write(file, *(record(number, NOW - 10 * days + number) for number in range(3)))
+    write(file, *(record(number, NOW - 8 * days + number if number < 3 else None) for number in range(6)))
+    before = verdict(file)
+    with_store(file, lambda store: AuditChains(store, SECRET, retention=30 * days).sweep())
+    assert verdict(file) == before
+
+    with_store(file, lambda store: AuditChains(store, SECRET, retention=7 * days).sweep())
+    left = verdict(file)
+    assert left.problems == []
+    assert left.entries < before.entries
+    with_store(file, lambda store: AuditChains(store, SECRET, retention=365 * days).sweep())
+    assert verdict(file) == left
 
 
 def test_what_is_left_after_some_was_let_go_is_still_watched(tmp_path: Path) -> None:
     file = tmp_path / "store.db"
     over = NOW - RETENTION_S - 1000
     write(file, *(record(number, over + number if number < 4 else None) for number in range(8)))
-    with_store(file, lambda store: store.sweep())
+    with_store(file, lambda store: AuditChains(store, SECRET).sweep())
     with closing(apsw.Connection(str(file))) as connection:
         left = [row[0] for row in connection.execute("SELECT number FROM audit ORDER BY number")]
     assert left == [6, 7, 8, 9]
 
     for number in left:
         changed = copied(file, number)
-        spoil(changed, chains_in(file)[0], number, say_otherwise)
+        spoil(changed, written_in(file)[0], number, say_otherwise)
         assert verdict(changed).problems, number
 
 
@@ -306,10 +334,10 @@ def test_entries_wait_for_the_last_of_their_block_to_be_let_go(tmp_path: Path) -
     limit = time.time() - RETENTION_S + 0.05
     write(file, *(record(number, limit + 0.001 * number) for number in range(-100, 100)))
     before = verdict(file)
-    with_store(file, lambda store: store.audit.sweep(limit))
+    with_store(file, lambda store: store.audit.sweep(limit, chains_in(store)._make_checkpoint))
     assert verdict(file) == before == Verdict(1, 201, [])
 
-    with_store(file, lambda store: store.audit.sweep(limit + 1))
+    with_store(file, lambda store: store.audit.sweep(limit + 1, chains_in(store)._make_checkpoint))
     assert verdict(file) == Verdict(0, 0, [])
 
 
@@ -317,11 +345,184 @@ def test_all_chains_are_looked_at_however_many_there_are(tmp_path: Path) -> None
     file = tmp_path / "store.db"
 
     async def fill(store: Store) -> None:
+        sign = chains_in(store)._sign
         await asyncio.gather(
-            *(store.audit.append(chained(f"chain{number:04}", 1, record(number), "")) for number in range(1050))
+            *(
+                store.audit.append(chained(f"chain{number:04}", 1, record(number), "", 0.0, MAC), head=sign)
+                for number in range(1050)
+            )
         )
 
     with_store(file, fill)
     assert verdict(file) == Verdict(1050, 1050, [])
     spoil(file, "chain1049", 1, set_to(PRINCIPAL, "mallory"))
     assert len(verdict(file).problems) == 1
+
+
+@pytest.mark.parametrize("left", range(LAST))
+def test_a_cut_at_the_end_of_the_newest_chain_is_found(file: Path, left: int) -> None:
+    _, newest = written_in(file)
+    take_out(file, newest, range(left + 1, LAST + 1))
+
+    missing = "Entry 7 of" if left == 6 else f"Entries {left + 1} to 7 of"
+    verb = "is" if left == 6 else "are"
+    assert verdict(file).problems == [f"{missing} chain {newest} {verb} missing: the head of the chain names 7."]
+
+
+def test_a_head_cannot_be_removed_or_moved_back_with_the_entries(file: Path) -> None:
+    _, newest = written_in(file)
+    take_out(file, newest, [LAST])
+    digest = entries_in(file, newest)[-1][2][DIGEST]
+
+    moved = copied(file, "moved")
+    set_head = "UPDATE state SET value = json_set(value, '$.number', ?, '$.digest', ?) WHERE key = ?"
+    change(moved, set_head, 6, digest, newest)
+    assert verdict(moved).problems == [
+        f"The head of chain {newest} was changed: its signature is wrong.",
+        f"The head of chain {newest} is missing; entries may have been cut off its end.",
+    ]
+    for value in ("null", "[]", '{"chain": 1}'):
+        change(moved, "UPDATE state SET value = ? WHERE key = ?", value, newest)
+        assert verdict(moved).problems[0] == f"The head of chain {newest} cannot be read: it was changed."
+    change(file, "DELETE FROM state WHERE key = ?", newest)
+    assert verdict(file).problems == [f"The head of chain {newest} is missing; entries may have been cut off its end."]
+
+
+@pytest.mark.parametrize("key", [None, b"another" * 5])
+def test_a_chain_cannot_be_written_again_without_the_secret(file: Path, key: bytes | None) -> None:
+    """With everything that stands in the database, but for the secret, the newest chain is forged from entry 4 on."""
+    _, newest = written_in(file)
+    entries = entries_in(file, newest)
+    before = entries[2][2]
+    for _, number, line in entries[3:]:
+        if number == 4:
+            line[PRINCIPAL] = line[SAID]["principal"] = "mallory"
+        line[SAID] |= {"previous": before[DIGEST], "previousAt": before[AT]}
+        text = b"%b %d %b" % (newest.encode(), number, msgspec.json.encode(line[SAID]))
+        line[DIGEST] = hashlib.sha256(text).hexdigest() if key is None else hmac.digest(key, text, "sha256").hex()
+        before = line
+    file_anew(file, newest, entries)
+    change(file, "UPDATE state SET value = json_set(value, '$.digest', ?) WHERE key = ?", before[DIGEST], newest)
+
+    problems = verdict(file).problems
+    expected = "was written without the hub's secret." if key is None else "was changed: its digest is wrong."
+    assert f"Entry 4 of chain {newest} {expected}" in problems
+
+
+def write_unkeyed(file: Path, chain: str, count: int) -> None:
+    """A chain as versions before 0.2 wrote it."""
+    lines: list[Line] = []
+    for number in range(1, count + 1):
+        said = msgspec.to_builtins(record(number)) if number > 1 else {**msgspec.to_builtins(record(1)), "reason": "{}"}
+        said |= {"previous": lines[-1][DIGEST], "previousAt": lines[-1][AT]} if lines else {"action": "begin"}
+        text = b"%b %d %b" % (chain.encode(), number, msgspec.json.encode(said))
+        columns = [said[name] for name in ("at", "principal", "capability", "decision")]
+        lines.append([*columns, said, hashlib.sha256(text).hexdigest()])
+    with_store(file, lambda store: store.open())
+    file_anew(file, chain, [(number, number, line) for number, line in enumerate(lines, 1)])
+
+
+def test_chains_of_earlier_versions_hold_up_to_the_first_chain_with_a_key(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    write_unkeyed(file, "older", 5)
+    write_unkeyed(file, "old", 3)
+    write(file, record(20))
+    [switch] = [
+        line for _, _, line in entries_in(file, written_in(file)[-1]) if line[SAID].get("action") == "audit.keyed"
+    ]
+    assert {name: end[0] for name, end in msgspec.json.decode(switch[SAID]["reason"]).items()} == {"old": 3, "older": 5}
+    assert verdict(file) == Verdict(3, 5 + 3 + 3, [])
+
+    for number in range(1, 6):
+        changed = copied(file, f"changed{number}")
+        spoil(changed, "older", number, say_otherwise)
+        assert verdict(changed).problems, number
+    grown = copied(file, "grown")
+    write_unkeyed(grown, "older", 6)
+    assert verdict(grown).problems == ["Entry 6 of chain older was written without the hub's secret."]
+    cut = copied(file, "cut")
+    take_out(cut, "older", [5])
+    assert verdict(cut).problems
+    put_in = copied(file, "put in")
+    write_unkeyed(put_in, "forged", 1)
+    write(put_in, record(30))
+    assert verdict(put_in).problems == ["Entry 1 of chain forged was written without the hub's secret."]
+
+
+def test_a_database_that_was_set_back_as_a_whole_is_found_by_the_heads_in_files(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+
+    def write_with_files(*records: Record) -> None:
+        with_store(file, lambda store: AuditChains(store, SECRET, tmp_path).write(list(records)))
+
+    def problems() -> list[str]:
+        found: Verdict = with_store(file, lambda store: AuditChains(store, SECRET, tmp_path).verify())
+        return found.problems
+
+    write_with_files(record(1))
+    earlier = copied(file, "earlier")
+    write_with_files(record(2), record(3))
+    assert problems() == []
+    newest = written_in(file)[-1]
+    shutil.copy(earlier, file)
+    assert problems() == [f"Entries 1 to 3 of chain {newest} are missing: the head of the chain names 3."]
+
+    [directory] = (tmp_path / "audit-heads").iterdir()
+    for head in directory.iterdir():
+        assert stat.S_IMODE(head.stat().st_mode) == 0o600
+        head.write_text("")  # as after a loss of power
+    assert problems() == []
+
+
+@given(st.binary(max_size=64), st.binary(max_size=300))
+def test_a_code_is_the_one_of_the_standard_library(key: bytes, message: bytes) -> None:
+    assert Mac(key).hexdigest(message) == hmac.digest(key, message, "sha256").hex()
+
+
+def test_an_audit_that_is_too_large_loses_its_oldest_entries_and_proves_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    write(file, *(record(number) for number in range(50)))
+    write(file, *(record(number) for number in range(100, 400)))
+    older, newer = written_in(file)
+    with closing(apsw.Connection(str(file))) as connection:
+        total = connection.execute("SELECT sum(octet_length(entries)) FROM audit").get
+
+    async def prune(store: Store) -> int:
+        chains = chains_in(store)
+        assert await store.audit.prune(total, chains._make_checkpoint) == 0
+        return await store.audit.prune(total // 2, chains._make_checkpoint)
+
+    freed = with_store(file, prune)
+    assert total * 0.55 <= freed < total * 0.6
+    left = [number for _, number, _ in entries_in(file, newer)]
+    assert written_in(file) == [newer]
+    assert left[-1] == 301
+    assert verdict(file) == Verdict(1, len(left), [])
+
+    for spoilt, sentence in (
+        (lambda copy: take_out(copy, newer, [left[0]]), f"Entry {left[1]} of chain {newer} is the first that is left"),
+        (lambda copy: take_out(copy, newer, [301]), f"Entry 301 of chain {newer} is missing"),
+        (lambda copy: change(copy, "DELETE FROM audit"), f"Entries {left[0]} to 301 of chain {newer} are missing"),
+        (
+            lambda copy: change(copy, "UPDATE state SET version = version + 1 WHERE scope = 'audit pruned'"),
+            f"The checkpoint of chain {older} was changed",
+        ),
+        (lambda copy: change(copy, "DELETE FROM state WHERE scope = 'audit pruned'"), f"chain {newer} is the first"),
+    ):
+        changed = copied(file, "changed")
+        spoilt(changed)
+        assert any(sentence in problem for problem in verdict(changed).problems), sentence
+
+
+@asynchronous
+async def test_a_hub_keeps_its_audit_within_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audits, "PRUNE_INTERVAL_S", 0.0)
+    store = Store(SqliteDatabase())
+    chains = AuditChains(store, SECRET, max_bytes=50_000)
+    for number in range(60):
+        await chains.write([record(number) for _ in range(10)])
+    verdict = await chains.verify()
+
+    assert 50 < verdict.entries < 250
+    assert verdict.problems == []
+    await store.close()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tests.protocol.conftest import Json, idle
 from waypost import Context, Hub, Session, ToolError
-from waypost.execution.deadline import ticker
+from waypost.execution.limits import ticker
 from waypost.protocol.session import LegacySession
 
 FORM: Final[Json] = {"name": {"type": "string"}}
@@ -94,7 +94,7 @@ class Stage:
             "subscriptions": len(engine.broadcast),
             "watchers of tasks": len(engine.tasks._watchers),
             "background": len(engine._background),
-            "deadlines": len(ticker()._waiting),
+            "deadlines": len(ticker().waiting),
             "running": sum(len(session.running) for session in self.sessions),
             "questions": sum(len(session.calls) for session in self.sessions),
             "readers": sum(stream.has_reader for stream in streams),

@@ -18,8 +18,8 @@ from tests.protocol.conftest import (
 )
 from waypost import Hub, Toolkit, tool
 from waypost.capabilities.capability import Kind
+from waypost.capabilities.context import ListKind
 from waypost.capabilities.principals import Principal
-from waypost.capabilities.session import ListKind
 from waypost.wire.params import SUBSCRIPTION_ID
 
 TOOLS = "notifications/tools/list_changed"

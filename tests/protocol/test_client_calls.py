@@ -19,8 +19,8 @@ from tests.protocol.conftest import (
     until,
 )
 from waypost import Context, Hub
+from waypost.capabilities.context import Session
 from waypost.capabilities.questions import Question
-from waypost.capabilities.session import Session
 from waypost.errors import CapabilityNotSupported, NoAnswer, RemoteError, SchemaNotAllowed
 from waypost.protocol.session import ClientCalls, LegacySession
 from waypost.testing import TestClient, connect
@@ -38,7 +38,7 @@ class Line:
     """What is sent to a client, and its answers."""
 
     def __init__(self) -> None:
-        self.calls = ClientCalls()
+        self.calls = ClientCalls(Hub("line", version="1").engine.sessions.liveness)
         self.sent: list[Json] = []
 
     async def send(self, message: bytes) -> None:

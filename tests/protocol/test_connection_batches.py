@@ -15,6 +15,8 @@ from tests.protocol.conftest import (
     until,
 )
 from tests.protocol.waiting import Waiting, call
+from waypost.errors import InvalidRequest
+from waypost.wire.messages import parse_batch
 from waypost.wire.versions import LEGACY, V2025_03_26
 
 
@@ -107,6 +109,13 @@ async def test_a_batch_without_requests_is_not_answered() -> None:
         peer.send(batch_of(notification("notifications/initialized"), {"jsonrpc": "2.0", "id": 1, "result": {}}))
         await peer.result(request(2, "ping"))
         assert len(peer.received) == before + 1
+
+
+def test_a_batch_of_too_many_messages_is_refused_as_a_whole() -> None:
+    message = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+    with pytest.raises(InvalidRequest, match="at most 100 messages, not 101"):
+        parse_batch(b"[" + b",".join([message] * 101) + b"]")
+    assert len(parse_batch(b"[" + b",".join([message] * 100) + b"]")) == 100
 
 
 @asynchronous

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.protocol.conftest import Json, asynchronous, in_session, request, stateless
+from tests.protocol.conftest import Json, asynchronous, connected, in_session, request, stateless
 from waypost import Hub
 from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.tools import expand
 from waypost.errors import InvalidParams
 from waypost.protocol.lists import Lists
 from waypost.wire.params import decode_cursor, encode_cursor
@@ -166,7 +167,7 @@ def test_a_replaced_tool_is_listed_with_its_new_description() -> None:
     hub = hub_with("a")
     assert page(hub)["tools"][0]["description"] == "Tool a"
     [old] = hub.registry[Kind.TOOL]
-    hub.registry.replace([old], [old.with_overrides(description="Better")])
+    hub.registry.replace([old], expand(old, description="Better"))
     assert page(hub)["tools"][0]["description"] == "Better"
 
 
@@ -218,12 +219,19 @@ def test_portable_names_are_what_a_list_is_sorted_by() -> None:
 
 def test_portable_names_follow_the_registry() -> None:
     hub = hub_with("a.b", names="portable", page_size=10)
-    listing = Lists(hub.registry, page_size=10, portable=True)
+    listing = Lists(hub.registry, page_size=10, names="portable")
     [borrowed] = names(json.loads(listing.page(Kind.TOOL, None, V2026_07_28)))
     add(hub, borrowed)
     listed = names(json.loads(listing.page(Kind.TOOL, None, V2026_07_28)))
     assert len(set(listed)) == 2
     assert borrowed in listed
+
+
+@asynchronous
+async def test_a_list_that_differs_by_client_is_not_for_a_shared_cache() -> None:
+    for setting, scope in (("auto", "private"), ("canonical", "public")):
+        async with connected(hub_with("a.b", names=setting)) as peer:
+            assert (await peer.result(stateless(1, "tools/list")))["cacheScope"] == scope
 
 
 def only(hub: Hub, *names: str, page_size: int = 10) -> Lists:

@@ -8,7 +8,7 @@ from tests.protocol.conftest import CLIENT, Json, assorted_hub, asynchronous, co
 from waypost import Context, Hub
 from waypost.errors import HeaderMismatch, InvalidParams, MethodNotFound, ProtocolError, UnsupportedVersion
 from waypost.protocol import modern
-from waypost.protocol.dispatch import MODERN
+from waypost.protocol.methods import MODERN
 from waypost.wire import messages
 from waypost.wire.params import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, LOG_LEVELS, PROTOCOL_VERSION, SERVER_INFO
 from waypost.wire.versions import LEGACY, V2026_07_28

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.protocol.conftest import Json, asynchronous, notification, request
 from tests.transports.http.conftest import Visitor, browsing
 from waypost import Context, Hub
+from waypost.protocol.relay import Liveness
 from waypost.protocol.streams import new_generation, replay, stream_name
 from waypost.stores.sessions import StoredEvent
 from waypost.stores.sqlite import SqliteDatabase
@@ -17,7 +19,8 @@ from waypost.stores.store import Store
 from waypost.wire.messages import RequestId, decode, encode
 from waypost.wire.versions import LATEST_LEGACY
 
-BEFORE, NOW = new_generation("s"), new_generation("s")
+HOLDER = "0123456789abcdef"
+BEFORE, NOW = new_generation("s", HOLDER), new_generation("s", HOLDER)
 LOST = {"code": -32603, "message": "The hub was stopped before this was answered."}
 NEWS = notification("notifications/message", {"level": "error", "data": "news"})
 ASKED: Json = {"jsonrpc": "2.0", "id": "hub-1", "method": "roots/list"}
@@ -41,9 +44,24 @@ async def stored(name: str, *said: Json, database: SqliteDatabase | None = None)
     return store
 
 
+class Host:
+    """A store, and work in the background."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a coroutine beside the others."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        return task
+
+
 async def left(store: Store, name: str, after: int) -> list[tuple[int, Any]] | None:
     """The numbered messages that a client hears which had a certain one."""
-    stream = await replay(store, "s", NOW, name, after)
+    host = Host(store)
+    stream = await replay(host, Liveness(host), "s", NOW, name, after)
     if stream is None:
         return None
     return [(event.number, decode(event.message)) async for event in stream.follow(after) if event is not None]
@@ -71,11 +89,30 @@ async def test_a_request_that_was_answered_has_that_answer(answer: Json) -> None
 
 
 @asynchronous
-async def test_nothing_is_said_for_a_hub_that_may_still_answer() -> None:
-    name = stream_name(BEFORE, 1, 7)
-    assert await left(await stored(name, NEWS, database=Shared()), name, 0) == [(1, NEWS)]
+async def test_a_request_of_this_process_is_not_answered_for_it() -> None:
     name = stream_name(NOW, 1, 7)
     assert await left(await stored(name, NEWS), name, 0) == [(1, NEWS)]
+
+
+@asynchronous
+async def test_a_request_that_another_hub_still_runs_is_answered_when_that_hub_does() -> None:
+    name, response = stream_name(BEFORE, 1, 7), {"jsonrpc": "2.0", "id": 7, "result": {}}
+    store = await stored(name, NEWS, database=Shared())
+    await store.tasks.keep_holder(HOLDER, time.time() + 60)
+    reading = asyncio.ensure_future(left(store, name, 0))
+    later = [StoredEvent("s", name, 2, time.time() + 60, encode(response).decode())]
+    await store.events.append(later)
+    assert await reading == [(1, NEWS), (2, response)]
+
+
+@asynchronous
+async def test_a_request_of_another_hub_that_is_dead_is_answered_with_that() -> None:
+    name, answer = stream_name(BEFORE, 1, 7), {"jsonrpc": "2.0", "id": 7, "error": LOST}
+    store = await stored(name, NEWS, database=Shared())
+    assert await left(store, name, 0) == [(1, NEWS), (2, answer)]
+    await store.tasks.keep_holder(HOLDER, time.time() + 0.5)
+    assert await left(store, name, 1) == [(2, answer)]
+    assert await left(await stored(name, database=Shared()), name, 1) == [(2, answer)]
 
 
 @pytest.mark.parametrize("name", ["s{life}1", "s{life}1.", "s{life}1.%", "s{life}1.e30=", "s{life}1.x", "s1.Nw==", ""])
@@ -87,7 +124,7 @@ async def test_nothing_is_known_of_a_stream_that_never_was(name: str) -> None:
 
 @asynchronous
 async def test_nothing_is_known_of_a_stream_of_another_session() -> None:
-    name = stream_name(new_generation("another"), 1, 7)
+    name = stream_name(new_generation("another", HOLDER), 1, 7)
     assert await left(await stored("other", NEWS), name, 0) is None
 
 
@@ -95,7 +132,7 @@ async def test_nothing_is_known_of_a_stream_of_another_session() -> None:
 @asynchronous
 async def test_a_stream_that_does_not_say_whose_it_is_just_ends(request_id: RequestId | None) -> None:
     name = stream_name(BEFORE, 1, request_id)
-    assert len(name) < 20
+    assert len(name) < 40
     assert await left(await stored(name, NEWS), name, 0) == [(1, NEWS)]
 
 

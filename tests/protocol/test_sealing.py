@@ -1,6 +1,9 @@
 import base64
+import hashlib
+import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from waypost.errors import InvalidParams
@@ -20,8 +23,8 @@ def test_what_was_sealed_cannot_be_read_and_never_looks_the_same() -> None:
     texts = {seal.close({"password": "plugh"}, MINE) for _ in range(5)}
     assert len(texts) == 5
     for text in texts:
-        assert text.startswith("v1.")
-        assert b"plugh" not in base64.urlsafe_b64decode(text.removeprefix("v1."))
+        assert text.startswith("v2.")
+        assert b"plugh" not in base64.urlsafe_b64decode(text.removeprefix("v2."))
 
 
 def test_the_same_secret_opens_on_another_replica_and_another_does_not() -> None:
@@ -62,14 +65,16 @@ def test_parts_of_a_binding_do_not_run_into_each_other() -> None:
 
 def test_every_single_altered_byte_is_noticed() -> None:
     seal = Seal()
-    sealed = base64.urlsafe_b64decode(seal.close({"a": 1}, MINE).removeprefix("v1."))
+    sealed = base64.urlsafe_b64decode(seal.close({"a": 1}, MINE).removeprefix("v2."))
     for place in range(len(sealed)):
         altered = sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :]
         with pytest.raises(InvalidParams):
-            seal.open("v1." + base64.urlsafe_b64encode(altered).decode(), MINE)
+            seal.open("v2." + base64.urlsafe_b64encode(altered).decode(), MINE)
 
 
-@pytest.mark.parametrize("text", ["", "v1.", "v1.AAAA", "x", "v1.=", "v2.AAAA", "ü", "v1." + "A" * 200, "\ud800", "\0"])
+@pytest.mark.parametrize(
+    "text", ["", "v1.", "v1.AAAA", "x", "v1.=", "v2.AAAA", "v3.AAAA", "ü", "v1." + "A" * 200, "\ud800", "\0"]
+)
 def test_what_was_never_sealed_is_refused(text: str) -> None:
     with pytest.raises(InvalidParams, match="not valid"):
         Seal().open(text, MINE)
@@ -101,3 +106,13 @@ def test_there_is_a_limit_to_what_can_be_remembered() -> None:
     big: Any = "x" * (64 * 1024)
     with pytest.raises(InvalidParams, match="limit"):
         Seal().close(big, MINE)
+
+
+def test_a_state_that_was_sealed_before_an_upgrade_is_still_open() -> None:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    plain = msgspec.msgpack.encode((time.time() + 60, {"a": 1}))
+    old_key = hashlib.sha256(b"waypost request state" + b"s" * 32).digest()
+    sealed = bytes(12) + AESGCM(old_key).encrypt(bytes(12), plain, MINE)
+
+    assert Seal(b"s" * 32).open("v1." + base64.urlsafe_b64encode(sealed).decode(), MINE) == {"a": 1}

@@ -9,6 +9,8 @@ from tests.protocol.conftest import asynchronous, idle
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy
 from waypost.protocol.exchange import Exchange
+from waypost.protocol.message_log import MessageLog
+from waypost.protocol.relay import Liveness
 from waypost.protocol.session import LegacySession
 from waypost.protocol.sessions import Sessions
 from waypost.protocol.streams import Event, EventStream
@@ -36,9 +38,11 @@ class Host:
 
     def __init__(self, store: Store | None = None) -> None:
         self.store = store or Store(SqliteDatabase())
+        self.messages = MessageLog(0)
         self.told: list[tuple[Any, ...]] = []
         self.answers: dict[str, Any] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.messages = MessageLog(10)
 
     def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
@@ -72,7 +76,9 @@ class Lobby:
         self.clock = Clock()
         self.host = Host(store)
         self.store = self.host.store
-        self.sessions = Sessions(self.host, idle=idle_after, limit=limit, limits=Limits(), clock=self.clock)
+        self.sessions = Sessions(
+            self.host, Liveness(self.host), idle=idle_after, limit=limit, limits=Limits(), clock=self.clock
+        )
 
     async def create(self, principal: Principal | None = None) -> LegacySession:
         who = ANONYMOUS if principal is None else principal

@@ -10,8 +10,8 @@ from waypost import Hub
 from waypost.capabilities.principals import Principal
 from waypost.protocol import task_methods
 from waypost.protocol.tasks import RELATED_TASK, TASKS_EXTENSION
+from waypost.stores.database import Query
 from waypost.stores.sqlite import SqliteDatabase
-from waypost.stores.statements import Query
 from waypost.stores.store import Store
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2025_11_25, V2026_07_28

@@ -10,6 +10,7 @@ from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.questions import Question
 from waypost.errors import Busy, InvalidParams
 from waypost.protocol import tasks as module
+from waypost.protocol.relay import Liveness
 from waypost.protocol.tasks import RunningTask, Tasks, detailed_task, legacy_task, modern_task, now
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
@@ -40,7 +41,7 @@ class Bench:
     def __init__(self, limit: int = 100) -> None:
         self.host = Background()
         self.store = self.host.store.tasks
-        self.tasks = Tasks(self.host, limit=limit)
+        self.tasks = Tasks(self.host, Liveness(self.host), limit=limit)
         self.seen: list[TaskRecord] = []
         self.tasks.watch(self.seen.append)
 
@@ -388,7 +389,7 @@ async def test_a_task_whose_time_is_over_while_the_hub_stops_says_so_of_itself_a
     late, other = [await bench.run(hang) for _ in range(2)]
     await idle()
     bench.tasks.stop()
-    late.expire()
+    late.stop_because("its time, 1000 ms, was over")
     for task in (late, other):
         await task.ended.wait()
         assert task.record.status == "failed"

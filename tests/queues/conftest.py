@@ -14,8 +14,7 @@ import pytest
 
 from tests.postgres import postgres_server as postgres_server
 from tests.postgres import postgres_url as postgres_url
-from waypost.queues import Queue, StoreQueue
-from waypost.queues.queue import LEASE, MAX_ATTEMPTS
+from waypost.queues import LEASE, MAX_ATTEMPTS, StoreQueue
 from waypost.stores.postgres import PostgresDatabase
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
@@ -30,7 +29,7 @@ DEADLINE: Final = 30.0
 class OpenQueue(Protocol):
     """Opens a queue by its name."""
 
-    def __call__(self, name: str = ..., *, lease: float = ..., max_attempts: int = ...) -> Queue: ...
+    def __call__(self, name: str = ..., *, lease: float = ..., max_attempts: int = ...) -> StoreQueue: ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Place:
         """What opens queues there, until the block ends."""
         store = self.store()
 
-        def queue(name: str = "jobs", *, lease: float = LEASE, max_attempts: int = MAX_ATTEMPTS) -> Queue:
+        def queue(name: str = "jobs", *, lease: float = LEASE, max_attempts: int = MAX_ATTEMPTS) -> StoreQueue:
             return StoreQueue(store, name, lease=lease, max_attempts=max_attempts)
 
         try:

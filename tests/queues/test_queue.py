@@ -14,7 +14,7 @@ import pytest
 from tests.queues.conftest import OpenQueue, Place, asynchronous
 from tests.queues.takers import taken_by_one_who_was_killed
 from waypost.errors import StaleVersion
-from waypost.queues import Delivery, Queue
+from waypost.queues import Delivery, StoreQueue
 
 SHORT: Final = 0.2
 LONG_ENOUGH: Final = 10.0
@@ -29,7 +29,7 @@ SETTLE: Final[dict[str, Callable[[Delivery], Awaitable[object]]]] = {
 }
 
 
-async def fill(queue: Queue, number: int) -> list[str]:
+async def fill(queue: StoreQueue, number: int) -> list[str]:
     """Put so many jobs; their ids in order."""
     ids = [f"job-{place:04}" for place in range(number)]
     for job_id in ids:
@@ -37,7 +37,7 @@ async def fill(queue: Queue, number: int) -> list[str]:
     return ids
 
 
-async def only(queue: Queue) -> Delivery:
+async def only(queue: StoreQueue) -> Delivery:
     """The one job that comes."""
     (delivery,) = await queue.take(1, within=LONG_ENOUGH)
     return delivery
@@ -156,7 +156,7 @@ async def test_one_who_waits_hears_before_long_of_what_another_process_put(share
 async def test_a_job_is_never_in_two_hands(place: Place) -> None:
     executions: Counter[str] = Counter()
 
-    async def work(queue: Queue) -> None:
+    async def work(queue: StoreQueue) -> None:
         while taken := await queue.take(7, within=0.3):
             for delivery in taken:
                 executions[delivery.id] += 1

@@ -18,7 +18,7 @@ class Threat(NamedTuple):
 
 
 TABLES = {
-    "upstreams/test_egress_urls.py::test_no_trick_of_the_table_makes_a_connection": "TABLE",
+    "outbound/test_egress_urls.py::test_no_trick_of_the_table_makes_a_connection": "TABLE",
     "skills/core/test_shell.py::test_a_quoted_injection_arrives_as_one_word_exactly_as_it_was": "PAYLOADS",
     "skills/core/test_shell.py::test_an_injection_without_quotes_is_split_into_words_or_refused": "PAYLOADS",
     "skills/core/test_shell.py::test_an_injection_in_place_of_the_command_is_refused": "PAYLOADS",
@@ -60,7 +60,7 @@ THREATS = {
         (
             "requirements/test_security_gaps.py::test_the_key_of_the_caller_is_never_sent_on",
             "identity/test_authentication.py::test_the_token_itself_is_kept_and_logged_nowhere",
-            "upstreams/test_egress_redirects.py::test_keys_stay_with_the_origin_they_were_meant_for",
+            "outbound/test_egress_redirects.py::test_keys_stay_with_the_origin_they_were_meant_for",
         ),
     ),
     "State-handle hijack": Threat(
@@ -86,16 +86,16 @@ THREATS = {
         "No spelling, name, redirect or change of a name makes the hub connect to a private address.",
         171,
         (
-            "upstreams/test_egress_urls.py::test_no_trick_of_the_table_makes_a_connection",
-            "upstreams/test_egress_urls.py::test_odd_spellings_are_refused_even_where_private_addresses_are_allowed",
-            "upstreams/test_egress_redirects.py::test_no_redirect_leads_to_a_private_address",
-            "upstreams/test_egress.py::test_a_name_is_looked_up_once_and_the_checked_address_is_dialled",
-            "upstreams/test_egress.py::test_a_name_that_turns_private_is_never_connected_to",
-            "upstreams/test_egress.py::test_a_name_that_turns_private_within_a_redirect_is_refused",
-            "upstreams/test_egress_redirects.py::test_https_is_checked_by_name_and_never_redirected_to_http",
-            "upstreams/test_egress.py::test_proxies_of_the_environment_are_ignored",
-            "upstreams/test_egress.py::test_a_header_that_changes_the_message_is_refused",
-            "upstreams/test_egress.py::test_an_unusual_method_is_refused",
+            "outbound/test_egress_urls.py::test_no_trick_of_the_table_makes_a_connection",
+            "outbound/test_egress_urls.py::test_odd_spellings_are_refused_even_where_private_addresses_are_allowed",
+            "outbound/test_egress_redirects.py::test_no_redirect_leads_to_a_private_address",
+            "outbound/test_egress.py::test_a_name_is_looked_up_once_and_the_checked_address_is_dialled",
+            "outbound/test_egress.py::test_a_name_that_turns_private_is_never_connected_to",
+            "outbound/test_egress.py::test_a_name_that_turns_private_within_a_redirect_is_refused",
+            "outbound/test_egress_redirects.py::test_https_is_checked_by_name_and_never_redirected_to_http",
+            "outbound/test_egress.py::test_this_machine_is_reached_without_a_proxy",
+            "outbound/test_egress.py::test_a_header_that_changes_the_message_is_refused",
+            "outbound/test_egress.py::test_an_unusual_method_is_refused",
             "skills/core/test_core.py::test_no_skill_fetches_from_a_private_address_unless_allowed",
             "identity/test_key_source.py::test_redirects_are_not_followed",
         ),
@@ -164,9 +164,9 @@ THREATS = {
         "What is packed is unpacked up to the limit of a body and no further; entities and aliases do not explode.",
         10,
         (
-            "upstreams/test_egress_bodies.py::test_a_zip_bomb_is_unpacked_only_up_to_the_limit",
-            "upstreams/test_egress_bodies.py::test_a_body_in_another_or_broken_encoding_is_a_failure",
-            "upstreams/test_egress_bodies.py::test_a_body_without_end_is_cut_at_the_limit",
+            "outbound/test_egress_bodies.py::test_a_zip_bomb_is_unpacked_only_up_to_the_limit",
+            "outbound/test_egress_bodies.py::test_a_body_in_another_or_broken_encoding_is_a_failure",
+            "outbound/test_egress_bodies.py::test_a_body_without_end_is_cut_at_the_limit",
             "skills/core/test_rss_collector.py::test_entities_neither_explode_nor_read_files",
             "config/test_source.py::test_aliases_cannot_grow_a_small_file_without_bound",
             "config/test_source.py::test_aliases_cannot_nest_a_file_without_bound",

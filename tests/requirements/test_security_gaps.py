@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.outbound.internet import site
 from tests.protocol.conftest import asynchronous
 from tests.transports.http.conftest import browsing
-from tests.upstreams.internet import site
 from waypost import Hub
 from waypost.capabilities.names import check_name
 from waypost.capabilities.schemas.validators import Validator

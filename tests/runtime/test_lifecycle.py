@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,33 @@ def test_a_hub_can_start_again_on_another_loop() -> None:
     assert events == ORDER * 2
 
 
+def test_a_hub_can_be_stopped_on_another_loop_after_its_own_has_closed() -> None:
+    events: list[str] = []
+    hub = declared(events)
+
+    asyncio.run(hub.start())
+    asyncio.run(hub.stop())
+
+    assert events == ORDER[:-1]  # the lifespan is an async generator, which ends with the loop
+
+
+def test_a_hub_that_is_stopped_from_another_loop_stops_on_its_own() -> None:
+    hub, seen = Hub("two", version="1"), []
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    hub.on("stop")(lambda: seen.append(asyncio.get_running_loop()))
+    try:
+        asyncio.run_coroutine_threadsafe(hub.start(), loop).result(10)
+        asyncio.run(hub.stop())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+    assert seen == [loop]
+
+
 @asynchronous
 async def test_a_component_added_to_a_running_hub_is_started_and_stopped() -> None:
     events: list[str] = []
@@ -331,3 +359,20 @@ print(sorted(m for m in sys.modules if m.startswith("waypost.") and m.split(".")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+def test_a_hub_with_skills_imports_no_http_client_before_the_first_request(tmp_path: Path) -> None:
+    (tmp_path / "waypost.yaml").write_text('server: {name: small, version: "1"}\nskills: {}\n')
+    program = f"""
+import asyncio, sys
+from waypost import Hub
+hub = Hub.from_config({str(tmp_path / "waypost.yaml")!r})
+async def use():
+    await hub.start()
+    await hub.stop()
+asyncio.run(use())
+print("aiohttp" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"

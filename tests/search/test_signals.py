@@ -9,7 +9,7 @@ import pytest
 from waypost.search.documents import Document
 from waypost.search.embeddings import Embeddings, is_installed
 from waypost.search.index import SearchIndex
-from waypost.search.signals import SIGNALS, Query, Scores, raise_scores
+from waypost.search.signals import SIGNALS, Query, Scores
 
 QUERY = "please order a large pizza for tonight"
 
@@ -28,7 +28,12 @@ class Favourites:
         self.slots.discard(slot)
 
     def score(self, query: Query, scores: Scores) -> Scores:
-        return raise_scores(scores, dict.fromkeys(self.slots, 5.0))
+        for slot in self.slots:
+            if isinstance(scores, dict):
+                scores[slot] = scores.get(slot, 0.0) + 5.0
+            elif slot < len(scores):
+                scores[slot] += 5.0
+        return scores
 
 
 @pytest.fixture
@@ -48,7 +53,7 @@ def index(request: pytest.FixtureRequest, favourites: Favourites) -> Iterator[Se
     index.add(Document("shop1.order_pizza", description="Order a pizza."))
     index.add(Document("shop2.order_pizza", description="Order a pizza.", tags=("favourite",)))
     if embeddings is not None:
-        embeddings.wait(30)
+        embeddings.wait()
     yield index
     index.close()
 

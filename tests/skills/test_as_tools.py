@@ -186,8 +186,8 @@ async def test_the_time_a_skill_has_can_be_changed_while_the_hub_runs_and_ends_i
         skills = hub.hub.skills
         assert skills is not None
         call = asyncio.create_task(hub.client.call_tool("skill:busy", {"input": "hang"}))
-        await until(lambda: bool(skills.pool.pids))
-        [pid] = skills.pool.pids
+        await until(lambda: bool(skills.pool.list_pids()))
+        [pid] = skills.pool.list_pids()
         answer = await call
         assert (answer.is_error, answer.text) == (True, "Tool execution timed out")
         await until(lambda: not is_running(pid))

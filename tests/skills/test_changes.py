@@ -151,7 +151,7 @@ async def test_a_store_that_refuses_leaves_the_old_version_serving(
         assert await bench.text("say") == "two"
         assert (tmp_path / "say.py").read_text() == says("three", "3")
         assert len(bench.changes) == 2
-        assert len(bench.skills.pool.pids) == 1
+        assert len(bench.skills.pool.list_pids()) == 1
 
 
 @asynchronous
@@ -183,7 +183,7 @@ async def test_a_call_in_flight_ends_on_the_version_it_began_on(tmp_path: Path) 
             answered = await call
 
         assert answered["content"][0]["text"] == "accept on the old"
-        assert bench.skills.pool.pids == []
+        assert bench.skills.pool.list_pids() == []
 
 
 def _second_client(bench: Workbench, answer: Any) -> Any:
@@ -330,7 +330,7 @@ async def test_changes_at_once_take_turns(tmp_path: Path) -> None:
         (info,) = await bench.skills.list_skills()
         assert info.revision == 11
         assert len(bench.changes) == 11
-        assert len(bench.skills.pool.pids) == 1
+        assert len(bench.skills.pool.list_pids()) == 1
 
 
 @asynchronous
@@ -358,8 +358,8 @@ async def test_a_record_that_cannot_be_read_does_not_keep_the_others_from_servin
 async def test_starting_twice_changes_nothing(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load("say", says("one"))
-        pids = bench.skills.pool.pids
+        pids = bench.skills.pool.list_pids()
         await bench.skills.start()
 
-        assert bench.skills.pool.pids == pids
+        assert bench.skills.pool.list_pids() == pids
         assert len(bench.changes) == 1

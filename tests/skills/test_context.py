@@ -9,6 +9,7 @@ import pytest
 
 from tests.contract.conftest import asynchronous
 from tests.skills.workbench import ECHO, Workbench, workbench
+from waypost import EmbeddedResource, Image, Result, Text, ToolError
 from waypost.wire.versions import V2025_11_25, V2026_07_28
 
 ALL = "['skill_invoke', 'workflow_run', 'llm', 'state_read', 'state_write', 'resources_read']"
@@ -279,3 +280,53 @@ async def test_results_are_told_as_those_of_any_tool(
         assert [block["text"] for block in answer["content"]] == ([] if content is None else [content])
         assert answer.get("structuredContent") == structured
         assert answer.get("_meta", {}).get("waypost/branch") == branch
+
+
+PASSES_ON = """
+permissions = ["skill_invoke"]
+
+{define} run(args, ctx):
+    result = {wait}ctx.invoke(args["input"])
+    if args["config"].get("whole"):
+        return result, "seen"
+    return {{
+        "types": [block.type for block in result.content], "data": result.content[0].get("data"),
+        "text": result.text, "structured": result.structured, "failed": result.is_error,
+        "old": [result["text"], result["isError"], result.get("structured"), result.isError],
+    }}
+"""
+
+
+@pytest.mark.parametrize(("define", "wait"), [("def", ""), ("async def", "await ")], ids=["sync", "async"])
+@asynchronous
+async def test_what_a_tool_answers_reaches_a_skill_and_its_caller_whole(tmp_path: Path, define: str, wait: str) -> None:
+    async with workbench(tmp_path) as bench:
+
+        @bench.hub.tool()
+        def picture() -> Result:
+            """A picture and a word."""
+            return Result(
+                [Image(b"png", "image/png"), Text("a word"), EmbeddedResource("test://x", "in it")], {"size": 3}
+            )
+
+        @bench.hub.tool()
+        def broken() -> str:
+            """Fail."""
+            raise ToolError("out of order")
+
+        await bench.load("pass_on", PASSES_ON.format(define=define, wait=wait))
+        whole = await bench.call("pass_on", input="picture", config={"whole": True})
+        assert [block["type"] for block in whole["content"]] == ["image", "text", "resource"]
+        assert (whole["content"][0]["data"], whole["structuredContent"]) == ("cG5n", {"size": 3})
+        assert whole["content"][2]["resource"] == {"uri": "test://x", "text": "in it"}
+        assert whole["_meta"]["waypost/branch"] == "seen"
+        assert await bench.value("pass_on", input="picture") == {
+            "types": ["image", "text", "resource"],
+            "data": "cG5n",
+            "text": "a word",
+            "structured": {"size": 3},
+            "failed": False,
+            "old": ["a word", False, {"size": 3}, False],
+        }
+        assert (await bench.value("pass_on", input="broken"))["failed"]
+        assert (await bench.call("pass_on", input="broken", config={"whole": True}))["isError"]

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from waypost.capabilities.registry import Registry
 from waypost.settings import SkillLimits
 from waypost.skills import files
-from waypost.skills.declarations import PERMISSIONS, check_source
-from waypost.skills.files import SkillRefused
+from waypost.skills.files import PERMISSIONS, SkillRefused, check_source
 from waypost.skills.skill_set import SkillSet
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store

@@ -46,8 +46,8 @@ async def crash_of(bench: Workbench, source: str) -> str:
         ("return '\\ud800'", "Tool crashed: TypeError: the skill returned a value that cannot be sent as JSON"),
         ("x = []; x.append(x); return x",
          "Tool crashed: TypeError: the skill returned a value that cannot be sent as JSON"),
-        ("return 'x' * (65 * 1024 ** 2)",
-         "The skill's result takes 68,157,489 bytes, and skills.limits.resultBytes is 67,108,864."),
+        ("return 'x' * (17 * 1024 ** 2)",
+         "The skill's result takes 17,825,859 bytes, and skills.limits.resultBytes is 16,777,216."),
         ("return [open('/dev/null') for _ in range(100)]", "Tool crashed: OSError: [Errno 24] Too many open files"),
         ("open('big', 'wb').truncate(10 ** 9)", "Tool crashed: OSError: [Errno 27] File too large"),
         ("from waypost import ToolError\n    raise ToolError('That is not possible.')", "That is not possible."),
@@ -83,14 +83,6 @@ async def test_the_traceback_is_in_the_log_alone(tmp_path: Path, caplog: pytest.
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("import subprocess; subprocess.run(['true'])", "start other processes"),
-        ("import os; os.fork()", "start other processes"),
-        ("import os; os.system('true')", "start other processes"),
-        ("import os; os.execv('/bin/true', ['true'])", "start other processes"),
-        ("import os; os.posix_spawn('/bin/true', ['true'], {})", "start other processes"),
-        ("import pty; pty.spawn('true')", "start other processes"),
-        ("import multiprocessing as m; m.get_context('spawn').Process(target=print).start()", "start other processes"),
-        ("import asyncio; asyncio.run(asyncio.create_subprocess_exec('true'))", "start other processes"),
         ("import ctypes; ctypes.string_at(0)", "may not use ctypes"),
         ("import ctypes; ctypes.CDLL(None)", "may not use ctypes"),
         ("import ctypes; ctypes.pythonapi.Py_Exit", "may not use ctypes"),
@@ -162,7 +154,7 @@ async def test_nothing_of_the_hub_is_inherited(tmp_path: Path, monkeypatch: pyte
                 mask = os.umask(0o077)
                 return {
                     "env": dict(os.environ), "fds": sorted(map(int, os.listdir("/proc/self/fd"))), "cwd": os.getcwd(),
-                    "files": os.listdir(), "group": os.getpgid(0) == os.getsid(0) == os.getpid(), "mask": mask,
+                    "files": os.listdir(), "group": os.getpgid(0) == os.getsid(0) == os.getppid(), "mask": mask,
                     "input": sys.stdin.read(), "argv": sys.argv, "waypost": "waypost" in sys.modules,
                     "path": "/somewhere" in sys.path,
                 }
@@ -176,7 +168,7 @@ async def test_nothing_of_the_hub_is_inherited(tmp_path: Path, monkeypatch: pyte
     assert seen["cwd"] == seen["env"]["HOME"] != str(tmp_path)
     assert len(seen["fds"]) == 5  # stdin, the output twice, the socket, and the directory it looks at
     assert seen["files"] == []
-    assert seen["group"]
+    assert seen["group"]  # of its keeper
     assert seen["mask"] == 0o077
     assert (seen["input"], seen["argv"], seen["waypost"], seen["path"]) == ("", ["look.py"], False, False)
 
@@ -185,11 +177,11 @@ async def test_nothing_of_the_hub_is_inherited(tmp_path: Path, monkeypatch: pyte
 async def test_a_deadline_kills_a_busy_skill(tmp_path: Path) -> None:
     async with workbench(tmp_path, timeout=0.5) as bench:
         await bench.load("busy", "def run(args):\n    while True: pass\n")
-        (pid,) = bench.skills.pool.pids
+        (pid,) = bench.skills.pool.list_pids()
 
         assert await bench.text("busy") == TIMED_OUT
         await until(lambda: not is_running(pid))
-        assert bench.skills.pool.pids == []
+        assert bench.skills.pool.list_pids() == []
 
 
 # A way around the guard: what follows is that a guard is no sandbox, and that there is a second line.
@@ -260,7 +252,7 @@ async def test_processes_end_with_the_hub(tmp_path: Path) -> None:
         await bench.load("one", ECHO)
         await bench.load("two", "def run(args):\n    open('kept', 'w').close()\n    return args['input']\n")
         await bench.text("two")
-        pids = bench.skills.pool.pids
+        pids = bench.skills.pool.list_pids()
         assert len(pids) == 2
 
     assert not any(map(is_running, pids))

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from contextlib import AsyncExitStack
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ PID = "import os\ndef run(args):\n    return os.getpid()\n"
 async def test_successive_calls_share_a_process(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load("pid", PID)
-        (warm,) = bench.skills.pool.pids
+        (warm,) = bench.skills.pool.list_pids()
 
         assert {await bench.text("pid") for _ in range(20)} == {str(warm)}
 
@@ -36,7 +36,7 @@ async def test_two_hundred_calls_at_once_share_a_few_processes(tmp_path: Path) -
 
         assert all(pid.isdigit() for pid in pids)
         assert 1 <= len(set(pids)) <= 3
-        assert len(bench.skills.pool.pids) <= 3
+        assert len(bench.skills.pool.list_pids()) <= 3
 
 
 @asynchronous
@@ -69,10 +69,10 @@ async def test_the_oldest_idle_process_makes_room(tmp_path: Path) -> None:
             pids[name] = int(await bench.text(name))
         await until(lambda: not is_running(pids["one"]))
 
-        assert set(bench.skills.pool.pids) == {pids["two"], pids["three"]}
+        assert set(bench.skills.pool.list_pids()) == {pids["two"], pids["three"]}
         assert int(await bench.text("two")) == pids["two"]
         assert int(await bench.text("one")) != pids["one"]
-        assert set(bench.skills.pool.pids) > {pids["two"]}
+        assert set(bench.skills.pool.list_pids()) > {pids["two"]}
 
 
 @asynchronous
@@ -82,7 +82,7 @@ async def test_idle_processes_are_let_go_after_a_while(tmp_path: Path) -> None:
         pid = int(await bench.text("pid"))
         await until(lambda: not is_running(pid))
 
-        assert bench.skills.pool.pids == []
+        assert bench.skills.pool.list_pids() == []
         assert int(await bench.text("pid")) != pid
 
 
@@ -92,7 +92,7 @@ async def test_a_process_that_died_while_idle_is_not_used(tmp_path: Path) -> Non
         await bench.load("pid", PID)
         first = int(await bench.text("pid"))
         os.kill(first, signal.SIGKILL)
-        await until(lambda: bench.skills.pool.pids == [])
+        await until(lambda: bench.skills.pool.list_pids() == [])
 
         assert int(await bench.text("pid")) != first
 
@@ -108,7 +108,7 @@ async def test_skills_that_call_skills_do_not_wait_for_one_another(tmp_path: Pat
         answers = await asyncio.gather(*(bench.text("outer") for _ in range(20)))
 
         assert all(answer.isdigit() for answer in answers)
-        assert len(bench.skills.pool.pids) <= 4
+        assert len(bench.skills.pool.list_pids()) <= 4
 
 
 @asynchronous
@@ -144,7 +144,7 @@ def test_skills_run_on_the_loop_of_the_http_server_too(tmp_path: Path) -> None:
             await bench.load(
                 "chatty", "async def run(args, ctx):\n    print(1)\n    await ctx.progress(1)\n    return 'x'\n"
             )
-            assert {await bench.text("pid") for _ in range(5)} < set(map(str, bench.skills.pool.pids))
+            assert {await bench.text("pid") for _ in range(5)} < set(map(str, bench.skills.pool.list_pids()))
             assert await bench.text("chatty") == "x"
             assert await bench.text("busy") == "Tool execution timed out"
 
@@ -179,12 +179,20 @@ async def test_messages_that_nobody_asked_for_are_dropped(tmp_path: Path) -> Non
 @asynchronous
 async def test_one_principal_leaves_a_process_for_another(tmp_path: Path) -> None:
     program = Program("pid", "pid.py", PID.encode())
-    async with workbench(tmp_path, limits=SkillLimits(processes=10)) as bench, AsyncExitStack() as stack:
-        pool = bench.skills.pool
-        for _ in range(9):
-            await stack.enter_async_context(pool.process(program, "greedy"))
-        waiting = asyncio.create_task(stack.enter_async_context(pool.process(program, "greedy")))
-        async with pool.process(program, "other") as process:
-            assert process.pid in pool.pids
-        assert not waiting.done()
-        waiting.cancel()
+    async with workbench(tmp_path, limits=SkillLimits(processes=10)) as bench:
+        pool, running, is_over = bench.skills.pool, Counter[str](), asyncio.Event()
+
+        async def hold(principal: str) -> None:
+            async with pool.process(program, principal):
+                running[principal] += 1
+                await is_over.wait()
+
+        # Each call is a task of its own, as calls of clients are: one within another would have slots of its own.
+        greedy = [asyncio.create_task(hold("greedy")) for _ in range(20)]
+        await until(lambda: running["greedy"] == 9)
+        other = asyncio.create_task(hold("other"))
+        await until(lambda: running["other"] == 1)
+        assert running["greedy"] == 9
+        is_over.set()
+        await asyncio.gather(*greedy, other)
+        assert running == {"greedy": 20, "other": 1}

@@ -282,3 +282,32 @@ async def test_a_skill_to_start_from_is_written_once_and_works(tmp_path: Path) -
         await bench.skills.load(path.name)
 
         assert await bench.text("greet", input="hello") == "hello"
+
+
+@pytest.mark.parametrize("name", ["Echo", "e_cho", "ech0", "EcH0_"])
+@asynchronous
+async def test_a_name_that_looks_like_that_of_another_skill_is_refused(tmp_path: Path, name: str) -> None:
+    async with workbench(tmp_path, core=["shell"]) as bench:
+        await bench.load("echo", ECHO)
+        with pytest.raises(SkillRefused) as refused:
+            await bench.load(name, ECHO)
+        assert refused.value.code == "name_taken"
+        assert refused.value.message == f"The name {name} looks like that of the skill echo; rename {name}.py."
+        with pytest.raises(SkillRefused, match="looks like that of the skill shell"):
+            await bench.load("she11", ECHO)
+        await bench.skills.unload("echo")
+        await bench.load(name, ECHO)
+
+
+@asynchronous
+async def test_a_file_that_is_only_found_does_not_take_the_place_of_an_unloaded_skill(tmp_path: Path) -> None:
+    store, directory = f"sqlite:///{tmp_path}/store.db", tmp_path / "skills"
+    async with workbench(directory, store=store) as bench:
+        await bench.load("one/echo", ECHO)
+        await bench.skills.unload("echo")
+        bench.write("two/echo", ECHO)
+    async with workbench(directory, store=store) as bench:
+        assert bench.skills.rows == []
+        assert [alert.partition(": ")[0] for alert in bench.alerts] == ["The skill two/echo.py is refused (name_taken)"]
+        await bench.skills.load("two/echo.py")
+        assert await bench.text("echo", input="hi") == "hi"

@@ -16,6 +16,7 @@ from typing import Any, Final
 from waypost import Hub
 from waypost.capabilities.context import Context
 from waypost.capabilities.registry import Change
+from waypost.skills.files import SkillRefused
 from waypost.skills.skill_set import SkillSet
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2025_11_25
@@ -74,7 +75,15 @@ async def workbench(directory: Path, *, store: str | None = None, **options: Any
         return await hub.engine.pipeline.read(uri, ctx.caller)
 
     os.makedirs(directory, exist_ok=True)
-    skills = SkillSet(hub.registry, hub.store, directory, **{"read_resource": read, "alert": alerts.append, **options})
+    skills = SkillSet(hub.registry, hub.store, directory, **{"read_resource": read, **options})
+    refuse = skills._refuse
+
+    def refused(name: str, error: SkillRefused, *, alert: bool = True) -> None:
+        if alert:
+            alerts.append(f"The skill {name} is refused ({error.code}): {error.message}")
+        refuse(name, error, alert=alert)
+
+    skills._refuse = refused  # type: ignore[method-assign]
     async with connect(hub, version, **of_client) as client:
         try:
             await skills.start()

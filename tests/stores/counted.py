@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from waypost.stores.database import Query, Row
 from waypost.stores.postgres import PostgresDatabase
 from waypost.stores.sqlite import SqliteDatabase
-from waypost.stores.statements import Query, Row
 
 
 class Reads(Counter[str]):

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost.stores import schema
-from waypost.stores.database import Write, split_into_rounds
-from waypost.stores.statements import INTEGER, Change, delete, delete_where, insert, update
+from waypost.stores.database import INTEGER, Change, Write, delete, delete_where, insert, split_into_rounds, update
 
 CHANGES = (
     Change(insert(schema.SKILLS, "skip")),
@@ -23,12 +22,13 @@ CHANGES = (
 )
 ROWS = st.tuples(st.sampled_from("ab"), st.sampled_from("ab"), st.integers(1, 2))
 LOOP = asyncio.new_event_loop()
+NEVER: asyncio.Future[int] = LOOP.create_future()
 LOOP.close()
 
 
 @given(st.lists(st.tuples(st.sampled_from(CHANGES), ROWS), max_size=40))
 def test_no_round_touches_a_row_twice_and_each_rows_writes_keep_their_order(asked: list[tuple[Change, Any]]) -> None:
-    batch = [Write(change, (row,), LOOP) for change, row in asked]
+    batch = [Write(change, (row,), NEVER, 0.0) for change, row in asked]
 
     found = split_into_rounds(batch)
 

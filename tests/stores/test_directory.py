@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from waypost.errors import StoreUnavailable, WaypostError
-from waypost.stores.directory import hub_secret
+from waypost.stores.directory import derive_key, hub_secret
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +54,13 @@ def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnavailable, match="cannot be used"):
         hub_secret(tmp_path / "file" / "data")
+
+
+def test_a_derived_key_is_that_of_rfc_5869() -> None:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    secret = bytes(range(40))
+    for purpose in ("audit chain", "credentials", "request state"):
+        reference = HKDF(SHA256(), 32, None, f"waypost {purpose}".encode()).derive(secret)
+        assert derive_key(secret, purpose) == reference

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,7 @@ import pytest
 from tests.contract import test_documents, test_instances, test_jobs, test_sessions
 from waypost.errors import StoreError
 from waypost.stores import schema, urls
-from waypost.stores.database import Database
-from waypost.stores.statements import Change, Query, Row
+from waypost.stores.database import Change, Database, Query, Row
 from waypost.stores.store import Store
 
 CONTRACT: list[Callable[..., None]] = [
@@ -30,6 +30,9 @@ class ToyDatabase:
 
     is_durable = False
     is_shared = False
+    bus_url = "local"
+    is_failing = False
+    is_responding = True
 
     def __init__(self, url: str) -> None:
         self.name = f"The toy store {url}"
@@ -38,6 +41,9 @@ class ToyDatabase:
     @property
     def is_open(self) -> bool:
         return self._connection is not None
+
+    def now(self) -> float:
+        return time.time()
 
     async def open(self) -> None:
         self._connect()
@@ -84,7 +90,7 @@ class ToyDatabase:
         return self._connection
 
 
-def create_toy(url: str, _data: Path) -> Database:
+def create_toy(url: str, _data: Path, _timeout: float) -> Database:
     return ToyDatabase(url)
 
 

@@ -17,6 +17,7 @@ from tests.contract.conftest import asynchronous, opened
 from tests.contract.samples import NOW, instance
 from tests.postgres import SECRETIVE, run_sql
 from waypost.errors import StaleVersion, StoreError, StoreUnavailable
+from waypost.stores.database import Query
 from waypost.stores.postgres import PostgresDatabase
 from waypost.stores.store import Store
 
@@ -182,7 +183,7 @@ WRONG: dict[str, Callable[[str], str]] = {
 async def test_a_wrong_address_is_told_in_one_sentence_soon(postgres_server: str, what: str) -> None:
     url = await asyncio.to_thread(WRONG[what], postgres_server)
     began = time.monotonic()
-    async with opened(Store(PostgresDatabase(url, patience=0.3))) as store:
+    async with opened(Store(PostgresDatabase(url, timeout=0.3, open_timeout=0.3))) as store:
         for use in (store.open(), store.skills.put("a", 1), store.skills.get("a")):
             with pytest.raises(StoreError, match="The store on") as refused:
                 await use
@@ -196,7 +197,7 @@ async def test_a_wrong_address_is_told_in_one_sentence_soon(postgres_server: str
 @asynchronous
 async def test_a_server_that_cannot_be_reached_is_unavailable(postgres_server: str) -> None:
     for url in (WRONG["port"](postgres_server), await asyncio.to_thread(_secretive, postgres_server)):
-        async with opened(Store(PostgresDatabase(url, patience=0.2))) as store:
+        async with opened(Store(PostgresDatabase(url, timeout=0.2, open_timeout=0.2))) as store:
             with pytest.raises(StoreUnavailable):
                 await store.open()
 
@@ -204,7 +205,7 @@ async def test_a_server_that_cannot_be_reached_is_unavailable(postgres_server: s
 @asynchronous
 async def test_a_database_that_appears_is_used_without_a_restart(server: Server) -> None:
     server.run("DROP DATABASE {name}")
-    async with opened(Store(PostgresDatabase(server.url, patience=0.2))) as store:
+    async with opened(Store(PostgresDatabase(server.url))) as store:
         with pytest.raises(StoreUnavailable, match="does not exist"):
             await store.skills.put("a", 1)
         server.run("CREATE DATABASE {name}")
@@ -289,3 +290,16 @@ async def test_many_more_reads_than_connections_are_answered(postgres_url: str) 
         await store.skills.put("a", 1)
         found = await asyncio.gather(*(store.skills.get("a") for _ in range(200)))
         assert all(one is not None and one.value == 1 for one in found)
+
+
+@asynchronous
+async def test_a_read_is_the_last_statement_of_its_connection(server: Server) -> None:
+    """The pool would otherwise reset each connection after each read, which costs as much as the read."""
+    async with opened(Store(PostgresDatabase(server.url))) as store:
+        await store.skills.get("a")
+        sent = "SELECT query FROM pg_stat_activity WHERE datname = '{name}' AND application_name = 'waypost'"
+        queries = [row["query"] for row in await asyncio.to_thread(server.run, sent)]
+        assert any("FROM skills" in query for query in queries)
+        await store.database.vacuum()
+        (limit,) = await store.database.read(Query("SHOW statement_timeout"))
+        assert limit[0] == "30s"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -75,9 +76,10 @@ async def test_a_full_disk_refuses_writes_while_reads_go_on_until_there_is_room(
         assert await store.instances.get("i1") == instance()
         assert await store.skills.page() == []
         assert await store.check() == []
-        assert await store.health() == "ok"
+        assert await store.health() == "unavailable"
 
         connection_of(database).execute(f"PRAGMA max_page_count = {pages + 10_000}")
+        assert await store.health() == "ok"
         assert await store.instances.commit(instance(value="x" * 100_000), NOW, 2) == 2
         assert await store.check() == []
 
@@ -100,6 +102,24 @@ async def test_on_a_full_disk_what_fits_is_written(file: Path) -> None:
 
 
 @asynchronous
+async def test_a_disk_that_has_room_for_small_rows_only_is_not_healthy(file: Path) -> None:
+    database = SqliteDatabase(file)
+    async with opened(Store(database)) as store:
+        await store.skills.put("a", 1)
+        pages = connection_of(database).execute("PRAGMA page_count").get
+        connection_of(database).execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StoreUnavailable, match="full"):
+            await store.skills.put("big", "x" * 100_000)
+        await store.skills.put("small", "x")
+
+        assert await store.health() == "unavailable"
+        assert await store.health() == "unavailable"
+        connection_of(database).execute("PRAGMA max_page_count = 1000000")
+        assert await store.health() == "ok"
+        await store.skills.put("big", "x" * 100_000)
+
+
+@asynchronous
 async def test_a_file_somebody_else_locks_for_too_long_refuses_writes_until_it_is_free(file: Path) -> None:
     async with opened(Store(SqliteDatabase(file, busy=0.1))) as store:
         await store.skills.put("a", 1)
@@ -110,6 +130,22 @@ async def test_a_file_somebody_else_locks_for_too_long_refuses_writes_until_it_i
             assert [found.id for found in await store.skills.page()] == ["a"]
         await store.skills.put("b", 1)
         assert [found.id for found in await store.skills.page()] == ["a", "b"]
+
+
+@asynchronous
+async def test_writes_behind_one_that_waits_for_a_lock_do_not_wait_for_their_own_timeout_too(file: Path) -> None:
+    async with opened(Store(SqliteDatabase(file, busy=1.0))) as store:
+        await store.skills.put("a", 1)
+        with closing(apsw.Connection(str(file))) as other:
+            other.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            first = asyncio.ensure_future(store.skills.put("b", 1))
+            await asyncio.sleep(0.1)  # the writer waits for the lock by now, the second write is another transaction
+            second = asyncio.ensure_future(store.skills.put("c", 1))
+            outcomes = await asyncio.gather(first, second, return_exceptions=True)
+            assert [isinstance(outcome, StoreUnavailable) for outcome in outcomes] == [True, True]
+            assert time.monotonic() - began < 1.8
+        await store.skills.put("b", 1)
 
 
 @asynchronous
@@ -248,7 +284,7 @@ async def said(doing):
     try:
         await doing
     except StoreError as error:
-        return [type(error).__name__, error.message]
+        return [type(error).__name__, str(error)]
     return "ok"
 
 async def main():
@@ -396,6 +432,17 @@ def test_the_error_of_a_store_goes_by_the_class_of_the_error_not_its_text(
 
 
 @pytest.mark.parametrize(
+    "raised", [apsw.BusyError, apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.IOError, apsw.CantOpenError]
+)
+def test_callers_do_not_learn_where_the_store_is(raised: type[apsw.Error]) -> None:
+    error = to_store_error(raised("some words"), "The store /srv/data/waypost.db")
+
+    assert "/srv" not in error.message
+    assert error.message.startswith("The store ")
+    assert str(error) == error.message.replace("The store", "The store /srv/data/waypost.db")
+
+
+@pytest.mark.parametrize(
     ("code", "kind", "text"),
     [
         (apsw.SQLITE_READONLY_DBMOVED, StoreUnavailable, "moved or replaced"),
@@ -409,3 +456,22 @@ def test_extended_result_codes_tell_more(code: int, kind: type[StoreError], text
     error = to_store_error(raised, "The store")
     assert type(error) is kind
     assert text in error.message
+
+
+@asynchronous
+async def test_a_file_that_cannot_be_written_is_unhealthy_until_it_can(file: Path) -> None:
+    store = Store(SqliteDatabase(file, busy=0.05))
+    other = apsw.Connection(str(file))
+    try:
+        await store.tasks.keep_holder("hub", NOW)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable):
+            await store.tasks.keep_holder("hub", NOW + 1)
+        for _ in range(2):
+            assert await store.health() == "unavailable"
+        other.execute("ROLLBACK")
+        for _ in range(2):
+            assert await store.health() == "ok"
+    finally:
+        other.close()
+        await store.close()

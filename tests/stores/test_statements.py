@@ -8,7 +8,7 @@ from itertools import chain
 import apsw
 import pytest
 
-from waypost.stores.statements import (
+from waypost.stores.database import (
     INTEGER,
     REAL,
     TEXT,

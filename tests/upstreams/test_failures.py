@@ -13,8 +13,8 @@ from tests.upstreams.conftest import a_port_without_a_server, answering, respons
 from tests.upstreams.pools import listening, official_app, pooled
 from waypost.config.models import McpConnection
 from waypost.errors import RemoteError
+from waypost.outbound.http1 import HttpError, Reason, Response
 from waypost.upstreams.http import UpstreamHttpTransport
-from waypost.upstreams.http1 import HttpError, Reason, Response
 from waypost.upstreams.transport import UpstreamUnavailable
 
 HTML = b"<html>Welcome</html>"

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.upstreams.raw_http import OK, Converse, Server, Talk, always, once, speaking
+from tests.outbound.raw_http import OK, Converse, Server, Talk, always, once, speaking
 from waypost.config.models import McpConnection
 from waypost.errors import RemoteError
-from waypost.upstreams import http, http1
+from waypost.outbound import http1
+from waypost.upstreams import http
 from waypost.upstreams.client import Client
 from waypost.upstreams.http import HttpTransport, UpstreamHttpTransport
 from waypost.upstreams.transport import UpstreamUnavailable

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from waypost.capabilities.results import as_block
 from waypost.wire.content import (
     Annotations,
     Audio,
@@ -16,7 +17,6 @@ from waypost.wire.content import (
     ResourceLink,
     Text,
     TextContents,
-    as_block,
     contents,
 )
 

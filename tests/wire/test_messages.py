@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from waypost.errors import InvalidRequest, ParseError
 from waypost.wire import messages
-from waypost.wire.messages import MAX_DEPTH, find_id, is_too_deep, parse, parse_batch
+from waypost.wire.messages import DEFAULT_DEPTH, find_id, is_too_deep, parse, parse_batch
 
 CALL = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a","arguments":{"q":["\\"[{"]}}}'
 
@@ -68,12 +68,12 @@ def test_text_that_is_no_json_never_passes_as_flatter_than_it_is(data: bytes, li
 
 
 def test_the_limit_itself_is_allowed() -> None:
-    assert not is_too_deep(nested(MAX_DEPTH))
-    assert is_too_deep(nested(MAX_DEPTH + 1))
+    assert not is_too_deep(nested(DEFAULT_DEPTH), DEFAULT_DEPTH)
+    assert is_too_deep(nested(DEFAULT_DEPTH + 1), DEFAULT_DEPTH)
 
 
 def test_depth_is_found_without_recursion() -> None:
-    assert is_too_deep(b"[" * 1_000_000)
+    assert is_too_deep(b"[" * 1_000_000, DEFAULT_DEPTH)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_depth_is_found_without_recursion() -> None:
 )
 def test_depth_is_found_in_linear_time(tail: bytes) -> None:
     start = time.perf_counter()
-    is_too_deep(b"[]" * (MAX_DEPTH + 1) + tail)
+    is_too_deep(b"[]" * (DEFAULT_DEPTH + 1) + tail, DEFAULT_DEPTH)
     assert time.perf_counter() - start < 0.5
 
 
@@ -121,7 +121,7 @@ def test_unknown_members_are_ignored() -> None:
         b'{"jsonrpc":"2.0","method":"\xff"}',
         b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"name":"\xff"}}',
         b'\xef\xbb\xbf{"jsonrpc":"2.0","method":"m"}',
-        b'{"jsonrpc":"2.0","method":"m","params":' + nested(MAX_DEPTH) + b"}",
+        b'{"jsonrpc":"2.0","method":"m","params":' + nested(DEFAULT_DEPTH) + b"}",
     ],
 )
 def test_what_is_no_json_is_a_parse_error(data: bytes) -> None:
@@ -203,7 +203,7 @@ def test_a_batch_is_taken_apart() -> None:
     [
         (b"[", ParseError),
         (b"[1,]", ParseError),
-        (nested(MAX_DEPTH + 1), ParseError),
+        (nested(DEFAULT_DEPTH + 1), ParseError),
         (b"[]", InvalidRequest),
     ],
 )

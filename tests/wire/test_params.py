@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw
 
 from waypost.errors import InvalidParams, InvalidRequest, ParseError
 from waypost.wire import params
-from waypost.wire.messages import parse
+from waypost.wire.messages import Message, P, parse
 
 KINDS = [
     params.Params,
@@ -26,8 +26,8 @@ KINDS = [
 ]
 
 
-def read(kind: type[params.P], given: object) -> params.P:
-    return params.read(Raw(json.dumps(given).encode()), kind)
+def read(kind: type[P], given: object) -> P:
+    return Message("2.0", params=Raw(json.dumps(given).encode())).read(kind)
 
 
 def test_the_envelope_of_a_stateless_request_is_read() -> None:
@@ -52,8 +52,8 @@ def test_the_envelope_of_a_stateless_request_is_read() -> None:
 
 
 def test_parameters_that_are_left_out_are_empty() -> None:
-    assert params.read(UNSET, params.List) == params.List()
-    assert params.read(UNSET, params.Params).meta is UNSET
+    assert Message("2.0").read(params.List) == params.List()
+    assert Message("2.0").read(params.Params).meta is UNSET
 
 
 def test_a_call_may_leave_out_its_arguments() -> None:
@@ -110,7 +110,7 @@ fragments = st.sampled_from(
 def test_whatever_a_message_carries_is_read_or_refused(data: bytes, kind: type[params.Params]) -> None:
     try:
         message = parse(b'{"jsonrpc":"2.0","id":1,"method":"m","params":' + data + b"}")
-        read_as = params.read(message.params, kind)
+        read_as = message.read(kind)
     except (ParseError, InvalidRequest, InvalidParams):
         return
     assert type(read_as) is kind

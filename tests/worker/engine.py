@@ -20,7 +20,8 @@ AT_ONCE = Reconnecting(first=0.01, longest=0.02)
 @asynccontextmanager
 async def working(hub: Hub, name: str = "one", **options: Any) -> AsyncIterator[Worker]:
     """A worker of a hub, which is shut down at the end."""
-    async with register_worker(address(hub), name=name, **{"reconnecting": AT_ONCE, **options}) as worker:
+    defaults = {"reconnecting": AT_ONCE, "token": hub.workers.made_token}
+    async with register_worker(address(hub), name=name, **{**defaults, **options}) as worker:
         yield worker
 
 

@@ -235,7 +235,7 @@ async def test_a_function_that_another_worker_offers_has_no_observers_here_until
 
 @asynchronous
 async def test_a_hook_that_takes_too_long_refuses_and_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.worker.observed_functions.HOOK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("waypost.worker.observers.HOOK_TIMEOUT_S", 0.05)
     async with bench() as b:
         go = asyncio.Event()
         gone: list[str] = []

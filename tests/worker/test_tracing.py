@@ -21,6 +21,7 @@ import asyncio, json, sys
 from tests.worker.engine import failure, settled, working
 from tests.workers.wire import at_work, hub_for_workers, wired
 from waypost.worker import current_invocation
+from waypost.workers.frames import split_baggage
 
 WITH_SDK, SAID = json.loads(sys.argv[1])
 spans = []
@@ -61,7 +62,7 @@ async def main():
         await asking
         return {
             "of_agent": of_agent.get("traceparent"),
-            "call": {name: call.get(name) for name in ("traceparent", "baggage")},
+            "call": {"traceparent": call.get("traceparent"), "baggage": split_baggage(call.get("baggage"))[0]},
             "known": {name: getattr(known[0], name) for name in ("traceparent", "baggage")},
         }
 

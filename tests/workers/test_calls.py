@@ -40,7 +40,9 @@ async def test_what_comes_beside_the_data_reaches_the_owner() -> None:
         await caller.introduce("caller")
         asked = await caller.ask("a::b", 1, **beside, caller=origin, observe_depth=2)
         call = await owner.serve("a::b", 1)
+        call["baggage"], _, parent = call["baggage"].partition(",waypost-call=")
         assert {key: call[key] for key in beside} == beside
+        assert parent == call["invocation_id"]
         assert call["caller"] == {**origin, "worker_id": caller.id, "worker_name": "caller"}
         assert call["observe_depth"] == 2
         assert call["invocation_id"] != asked

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosedOK, InvalidStatus
 from tests.protocol.conftest import asynchronous, until
 from tests.workers.wire import Json, Wire, address, at_work, hub_for_workers, wired
 from waypost import Hub
+from waypost.workers.sockets import Socket
 
 
 async def made(worker: Wire, **asked: Any) -> Json:
@@ -131,7 +132,9 @@ def test_a_writer_that_is_too_fast_waits_for_its_reader(size: int, monkeypatch: 
                     await writer.close()
 
                 writing = asyncio.create_task(write())
-                await until(lambda: channel.ends["write"].is_paused)
+                socket = channel.ends["write"]
+                assert isinstance(socket, Socket)
+                await until(lambda: socket._queue.is_paused)
                 await asyncio.sleep(0.4)
                 assert not writing.done()
                 assert channel._unread_bytes < 16 * 1024 * 1024
@@ -171,9 +174,8 @@ async def test_unused_channels_are_closed_with_the_worker_that_made_them() -> No
 
 
 @asynchronous
-async def test_there_are_not_more_channels_than_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.channels.MAX_CHANNELS", 2)
-    hub = hub_for_workers()
+async def test_there_are_not_more_channels_than_a_number() -> None:
+    hub = hub_for_workers(workers={"port": 0, "limits": {"channels": 2}})
     async with at_work(hub), wired(hub) as worker:
         for asked in ({}, {"buffer_size": -5}):
             await made(worker, **asked)

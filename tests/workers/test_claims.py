@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
 from tests.protocol.conftest import asynchronous, until
 from tests.workers.watchers import agree, know, observe
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
@@ -159,9 +157,8 @@ async def test_observers_follow_a_function_to_its_next_owner() -> None:
 
 
 @asynchronous
-async def test_what_waits_counts_as_what_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.workers.MAX_FUNCTIONS_OF_WORKER", 2)
-    hub = hub_for_workers()
+async def test_what_waits_counts_as_what_is_offered() -> None:
+    hub = hub_for_workers(workers={"port": 0, "limits": {"functions": 2}})
     async with at_work(hub), wired(hub) as first, wired(hub) as second:
         await first.offer("a::b", "a::c", name="first")
         await second.offer("a::b", "a::c", name="second")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.outbound.internet import Answer, site
 from tests.protocol.conftest import asynchronous, until
-from tests.upstreams.internet import Answer, site
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
 from waypost import Hub
 from waypost.config.models import Workflow

@@ -121,16 +121,15 @@ async def test_what_workers_leave_behind_is_nothing_however_often_they_come() ->
             assert (await called).is_error
             await until(lambda: rows(hub) == empty)
         assert len(hub.registry.tools) == tools
-        assert not hub.workers.triggers._count
+        assert not hub.workers.triggers._budget._bytes and not hub.workers.triggers._budget._sizes
         assert not hub.workers._port._sockets
 
 
 @asynchronous
 async def test_the_functions_of_a_worker_are_limited_in_number(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("waypost.workers.workers.MAX_FUNCTIONS_OF_WORKER", 10)
-    hub = hub_for_workers()
+    hub = hub_for_workers(workers={"port": 0, "limits": {"functions": 10}})
     async with at_work(hub), wired(hub) as worker:
         await worker.offer(*(f"a::f{number}" for number in range(20)))
         assert rows(hub)["functions"] == 10
@@ -139,12 +138,44 @@ async def test_the_functions_of_a_worker_are_limited_in_number(
         await worker.settled()
         again = hub.workers.functions.get("default", "a::f1")
         assert again is not None
-        assert again.description == "again"
+        assert again.frame.description == "again"
         await worker.send("unregisterfunction", id="a::f2")
         await worker.send("registerfunction", id="a::f15")
         await worker.settled()
         assert rows(hub)["functions"] == 10
         assert hub.workers.functions.get("default", "a::f15") is not None
+
+
+@asynchronous
+async def test_the_schemas_of_a_worker_are_limited_and_listed_only_up_to_a_size(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("waypost.workers.builtins.MAX_LISTED_BYTES", 5_000)
+    hub = hub_for_workers(workers={"port": 0, "limits": {"total_bytes": 10_000}})
+    schema = {"type": "object", "description": "d" * 2_000}
+    async with at_work(hub), wired(hub) as worker:
+        await worker.offer(*(f"a::f{number}" for number in range(9)), request_format=schema)
+        assert rows(hub)["functions"] == 4
+        assert "of 10000 bytes already" in caplog.text
+        listed = (await worker.result("engine::functions::list", {"prefix": "a::"}))["functions"]
+        assert [one["request_format"] for one in listed] == [schema, schema, None, None]
+        assert (await worker.result("engine::functions::info", {"function_id": "a::f3"}))["request_format"] == schema
+        for number in range(4):
+            await worker.send("unregisterfunction", id=f"a::f{number}")
+        await worker.offer("a::f8", "a::f8", request_format=schema)
+        assert rows(hub)["functions"] == 1
+
+
+@asynchronous
+async def test_of_a_large_introduction_only_the_name_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as worker:
+        await worker.introduce("large", runtime="python", notes="n" * 100_000)
+        [about] = (await worker.result("engine::workers::list"))["workers"]
+
+    assert about["name"] == "large"
+    assert not {"runtime", "notes"} & about.keys()
+    assert "introduction of the worker" in caplog.text
 
 
 @asynchronous
@@ -164,3 +195,45 @@ async def test_calls_beyond_a_number_are_refused_at_once(monkeypatch: pytest.Mon
             await owner.answer(call, 1)
         for one in asked:
             await caller.next("invocationresult", invocation_id=one)
+
+
+LARGE = "x" * 3000
+
+
+@asynchronous
+async def test_what_a_worker_registers_is_limited_in_bytes(caplog: pytest.LogCaptureFixture) -> None:
+    hub = hub_for_workers(workers={"port": 0, "limits": {"registration_bytes": 4000, "total_bytes": 10_000}})
+    async with at_work(hub), wired(hub) as worker:
+        await worker.offer("a::large", description=LARGE * 2)
+        assert rows(hub)["functions"] == 0
+        assert "workers.limits.registrationBytes is 4000" in caplog.text
+        await worker.send("registertrigger", id="b", trigger_type="none", function_id="a::b", config={"x": LARGE * 2})
+        refused = (await worker.next("triggerregistrationresult", id="b"))["error"]["message"]
+        assert "workers.limits.registrationBytes is 4000" in refused
+        await worker.send("registertriggertype", id="t", description=LARGE * 2)
+        await worker.next("triggerregistrationresult", id="t")
+        # Functions, triggers and trigger types count together; what is withdrawn makes room.
+        await worker.send("registerfunction", id="a::one", description=LARGE)
+        await worker.send("registertrigger", id="b", trigger_type="none", function_id="a::b", config={"x": LARGE})
+        await worker.send("registertriggertype", id="t", description=LARGE)
+        await worker.settled()
+        assert (rows(hub)["functions"], rows(hub)["bindings"], rows(hub)["kinds"]) == (1, 1, 1)
+        await worker.send("registerfunction", id="a::two", description=LARGE)
+        await worker.settled()
+        assert rows(hub)["functions"] == 1
+        assert "of 10000 bytes already" in caplog.text
+        for again in range(5):
+            await worker.send("registerfunction", id="a::one", description=LARGE, metadata=again)
+        await worker.send("unregistertriggertype", id="t")
+        await worker.send("registerfunction", id="a::two", description=LARGE)
+        await worker.settled()
+        assert rows(hub)["functions"] == 2
+
+
+@asynchronous
+async def test_a_prompt_is_limited_in_bytes() -> None:
+    hub = hub_for_workers(workers={"port": 0, "limits": {"registration_bytes": 4000}})
+    async with at_work(hub), wired(hub) as worker:
+        prompt = {"name": "p", "description": LARGE * 100, "function_id": "a::b"}
+        refused = await worker.error("prompts::register", prompt)
+        assert "prompt too large" in refused["message"]

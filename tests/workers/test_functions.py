@@ -22,7 +22,7 @@ async def test_a_function_of_the_hub_gets_values_and_answers_values() -> None:
     function = hosted("a::b", echo, description="Echoes", request={"type": "object"})
     answer = await function.run(Call("a::b", Raw(b'{"n": 1}'), sender="w"))
     assert bytes(answer) == b'[{"n":1},"w"]'
-    assert (function.owner, function.namespace, function.description) == (None, "default", "Echoes")
+    assert (function.owner, function.namespace, function.frame.description) == (None, "default", "Echoes")
 
 
 @asynchronous

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 from aiohttp import web
 
+from tests.outbound.internet import Answer, dialling, site
 from tests.protocol.conftest import asynchronous, until
-from tests.upstreams.internet import Answer, dialling, site
 from tests.workers.watchers import know, observe
 from tests.workers.wire import Json, Wire, at_work, hub_for_workers, wired
 from waypost import Hub

@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workers.wire import Json, at_work, hub_for_workers, rows, wired
-from waypost.workers.frames import InvocationResult, InvokeFunction, find_invocation_ids
+from waypost.workers.frames import InvocationResult, InvokeFunction, find_ids
 
 DEEP = "[" * 2_000 + "]" * 2_000
 PADDING = '"' + "x" * 100_000 + '"'
@@ -94,8 +94,20 @@ async def test_a_call_that_cannot_be_read_is_answered_with_an_error() -> None:
 
 def test_a_message_is_looked_through_near_its_ends_only() -> None:
     named = json.dumps({"type": "invocationresult", "invocation_id": "i"}).encode()[:-1]
-    assert find_invocation_ids(named) == (InvocationResult, ["i"])
-    assert find_invocation_ids(b" " * 100_000 + named) == (InvocationResult, ["i"])
-    assert find_invocation_ids(b" " * 100_000 + named + b" " * 100_000) == (None, [])
-    assert find_invocation_ids(b'{"type":"invokefunction","invocation_id":5') == (InvokeFunction, [])
-    assert find_invocation_ids(b"") == (None, [])
+    assert find_ids(named) == (InvocationResult, ["i"])
+    assert find_ids(b" " * 100_000 + named) == (InvocationResult, ["i"])
+    assert find_ids(b" " * 100_000 + named + b" " * 100_000) == (None, [])
+    assert find_ids(b'{"type":"invokefunction","invocation_id":5') == (InvokeFunction, [])
+    assert find_ids(b"") == (None, [])
+
+
+@asynchronous
+async def test_an_observer_that_cannot_be_read_is_answered_with_an_error() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as worker:
+        await worker.introduce("seer", features=["observe.v1"])
+        for source in ("5", '{"function_id":5}', '{"function_id":"a::b","filters":01}', DEEP):
+            await worker.raw(f'{{"type":"observe","id":"o","source":{source},"target":{{"function_id":"s::see"}}}}')
+            answer = await worker.next("observeresult", id="o")
+            assert (answer["state"], answer["error"]["code"]) == ("error", "INVALID_OBSERVER")
+            assert answer["error"]["message"].startswith("The observer cannot be made: it is not a message")

@@ -45,7 +45,7 @@ async def test_a_worker_that_knows_of_no_observers_sees_nothing_of_them() -> Non
         assert (await observe(seer, "a::b", "s::see"))["state"] == "active"
         asked = await seer.ask("a::b", {"x": 1})
         call = await owner.serve("a::b", 1)
-        assert call.keys() == {"type", "function_id", "data", "invocation_id"}
+        assert call.keys() == {"type", "function_id", "data", "invocation_id", "baggage"}
         await seer.next("invocationresult", invocation_id=asked)
         assert (await seer.serve("s::see", None))["data"]["output"] == 1
         await owner.send("observe", id="mine", source={"function_id": "a::b"}, target={"function_id": "a::b"})

@@ -133,7 +133,7 @@ async def test_a_stopping_hub_closes_the_connections_of_workers_and_frees_the_po
         where = address(hub)
         async with wired(hub) as worker:
             await worker.offer("a::b")
-            await hub.workers.close()
+            await hub.workers.stop()
             await worker.socket.wait_closed()
             assert worker.socket.close_code == 1001
         assert rows(hub)["workers"] == rows(hub)["functions"] == 0

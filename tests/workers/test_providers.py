@@ -29,9 +29,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench() -> AsyncIterator[Bench]:
+async def bench(**limits: int) -> AsyncIterator[Bench]:
     """The first provides and has the binding, the others stand by."""
-    hub = hub_for_workers()
+    hub = hub_for_workers(workers={"port": 0, "limits": limits})
     async with at_work(hub), wired(hub) as first, wired(hub) as second, wired(hub) as third, wired(hub) as binder:
         await provide(first, name="first")
         await bind(binder)
@@ -110,9 +110,8 @@ async def test_a_provider_that_registers_its_trigger_type_again_keeps_it() -> No
 
 
 @asynchronous
-async def test_what_is_waited_for_counts_as_what_is_provided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.triggers.MAX_TYPES_OF_WORKER", 1)
-    async with bench() as b:
+async def test_what_is_waited_for_counts_as_what_is_provided() -> None:
+    async with bench(trigger_types=1) as b:
         await b.second.send("registertriggertype", id="other", description="")
         await b.second.send("registertriggertype", id="tick", description="newer")
         await b.second.settled()

@@ -162,7 +162,7 @@ async def test_what_was_being_done_when_the_hub_stopped_is_done_again(tmp_path: 
         await owner.offer("a::b")
         await owner.result("a::b", {"n": 1}, **QUEUED)
         await owner.next("invokefunction")
-        await hub.workers.close()
+        await hub.workers.stop()
     again = hub_for_workers(store=store)
     async with at_work(again), wired(again) as owner:
         await owner.offer("a::b")
@@ -179,4 +179,4 @@ async def test_many_calls_for_later_are_all_made() -> None:
         assert sorted(done) == list(range(100))
         for one in asked:
             await caller.next("invocationresult", invocation_id=one)
-        await until(lambda: not hub.workers._queue._jobs)
+        await until(lambda: not hub.workers.calls.queue._jobs)

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.protocol.conftest import asynchronous
+from tests.workers.wire import at_work, hub_for_workers, wired
 from waypost.workers.tools import input_schema, output_schema
 
 OPEN = {"type": "object"}
@@ -76,3 +78,33 @@ def test_what_is_nested_without_end_is_cut() -> None:
     while "properties" in schema:
         depth, schema = depth + 1, schema["properties"]["f"]
     assert depth == 32
+
+
+FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+@asynchronous
+async def test_what_a_worker_calls_another_with_is_checked_where_the_function_declares_a_schema() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as owner, wired(hub) as caller:
+        await owner.offer("a::typed", name="owner", request_format=FORM)
+        await owner.offer("a::any", name="owner")
+        await caller.introduce("caller")
+        for wrong in ({"n": "x"}, {}, None, [1], "text"):
+            error = await caller.error("a::typed", wrong)
+            assert error["code"] == "invocation_failed"
+            assert error["message"].startswith("The payload does not fit: ")
+        for function, payload in (("a::typed", {"n": 1, "more": 2}), ("a::any", "text"), ("a::any", None)):
+            asked = await caller.ask(function, payload)
+            assert (await owner.serve(function, "fine"))["data"] == payload
+            assert (await caller.next("invocationresult", invocation_id=asked))["result"] == "fine"
+
+
+@asynchronous
+async def test_events_of_triggers_are_passed_on_whatever_the_function_declares() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as owner:
+        await owner.offer("a::typed", name="owner", request_format=FORM)
+        await owner.send("registertrigger", id="b", trigger_type="state", function_id="a::typed", config={})
+        await owner.result("state::set", {"scope": "s", "key": "k", "value": 1})
+        assert (await owner.next("invokefunction", function_id="a::typed"))["data"]["key"] == "k"

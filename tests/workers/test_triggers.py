@@ -168,10 +168,8 @@ async def test_a_binding_of_another_namespace_says_where_its_function_is() -> No
 
 
 @asynchronous
-async def test_too_many_kinds_and_bindings_of_one_worker_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.triggers.MAX_BINDINGS", 3)
-    monkeypatch.setattr("waypost.workers.triggers.MAX_TYPES_OF_WORKER", 3)
-    hub = hub_for_workers()
+async def test_too_many_kinds_and_bindings_of_one_worker_are_refused() -> None:
+    hub = hub_for_workers(workers={"port": 0, "limits": {"triggers": 3, "trigger_types": 3}})
     async with at_work(hub), wired(hub) as worker:
         await worker.introduce("greedy")
         for number in range(5):

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from websockets.asyncio.client import connect as dial
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
+
 from tests.protocol.conftest import asynchronous, until
 from tests.workers.wire import at_work, hub_for_workers, rows, wired
 
@@ -234,3 +239,28 @@ async def test_triggers_fire_when_workers_and_functions_come_and_go() -> None:
             if received["event"] == "worker_disconnected":
                 break
         assert received == {"event": "worker_disconnected", "worker_id": other.id, "worker_name": "other"}
+
+
+@asynchronous
+async def test_a_worker_is_asked_to_connect_elsewhere_once_it_has_no_running_call() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as idle, wired(hub) as busy, wired(hub) as calling:
+        await busy.offer("a::b", name="busy")
+        asked = await calling.ask("a::b")
+        call = await busy.next("invokefunction", function_id="a::b")
+        port = hub.workers.address
+        hub.workers.stop_listening()
+        assert hub.workers.address is None
+        assert port is not None
+
+        hub.workers.release_idle()
+        with pytest.raises(ConnectionClosed) as closed:
+            await idle.next("anything")
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == CloseCode.SERVICE_RESTART
+        with pytest.raises(OSError, match="Connect call failed"):
+            await dial(port)
+
+        await busy.answer(call, "done")
+        assert (await calling.next("invocationresult", invocation_id=asked))["result"] == "done"
+        await until(lambda: not hub.workers.release_idle())

@@ -76,9 +76,14 @@ async def test_a_yes_moves_it_on_and_the_history_tells_whose(store: str) -> None
 
 @asynchronous
 async def test_a_no_leaves_the_instance_and_is_noted() -> None:
-    async with bench(gate()) as b:
+    async with bench(gate(), options={"audit": "store"}) as b:
         told = await parked(b)
         await b.engine.approvals.reject(told["approval"]["id"], ANN, "cli", "too early")
+        rows = [row for row in await b.audited() if row.get("action", "").endswith(".rejected")]
+        assert [(row["principal"], row["decision"], row["outcome"]) for row in rows] == [
+            ("anonymous", "deny", "rejected"),
+            ("ann", "deny", "rejected"),
+        ]
         seen = await b.get(told)
         assert seen.at == ("a", 1, {"coverage": 90})
         assert (seen["status"], seen.names, seen.code) == ("waiting_for_action", ["ask", "other"], None)
@@ -129,9 +134,10 @@ async def test_an_approval_that_never_was_cannot_be_decided(number: str) -> None
 async def test_it_takes_the_role() -> None:
     async with bench(gate(role="lead")) as b:
         told = await parked(b)
-        for person in (ANN, STRANGER):
+        # A stranger does not learn that there is such an approval.
+        for person, code in ((ANN, "POLICY_DENIED"), (STRANGER, "UNKNOWN_APPROVAL")):
             for decide in (b.engine.approvals.approve, b.engine.approvals.reject):
-                assert (await refusal(decide(told["approval"]["id"], person, "cli"))).code == "POLICY_DENIED"
+                assert (await refusal(decide(told["approval"]["id"], person, "cli"))).code == code
         await b.engine.approvals.approve(told["approval"]["id"], CAROL, "cli")
         assert (await b.get(told))["terminal"]
 
@@ -239,7 +245,7 @@ async def test_the_audit_tells_a_person_from_an_argument() -> None:
             [row for row in rows if row["action"] == f"approval.{word}"] for word in ("requested", "approved")
         )
         assert [row["principal"] for row in asked] == ["anonymous"]
-        assert [(row["principal"], row["callerType"]) for row in approved] == [("ann", "console")]
+        assert [(row["principal"], row["callerType"]) for row in approved] == [("ann", "cli")]
         assert "a person, by cli" in approved[0]["reason"]
         assert told["approval"]["digest"] in approved[0]["reason"]
 

@@ -165,3 +165,21 @@ async def test_a_submit_that_asked_is_done_once_and_answered_again(version: str)
         assert first["structuredContent"]["state"] == "done"
         assert len(person.asked) == 1
         assert len(await hub.store.instances.history(told["workflowId"])) == 2
+
+
+@pytest.mark.parametrize("version", ERAS)
+@asynchronous
+async def test_what_a_form_cannot_show_whole_is_decided_elsewhere(version: str) -> None:
+    """A person who sees the beginning must not approve the rest: nothing is asked, and the answer says what to do."""
+    person = Person(says("approve"))
+    given = definition(presents={"first": "harmless", "last": "x" * 4000})
+    async with office(flow=given) as (hub, url), as_somebody(url, "ann", version, person) as client:
+        told = await asks(client)
+        assert (told["status"], told["version"], person.asked) == ("waiting_for_approval", 1, [])
+        approval = told["approval"]
+        for part in ("more than the 4,000 of a form", f"approvals approve {approval['id']}", approval["digest"]):
+            assert part in approval["note"]
+
+        await hub.workflows.engine.approvals.approve(approval["id"], BOB, "cli", digest=approval["digest"])
+        found = await client.call_tool("workflow.get", {"workflowId": told["workflowId"]})
+        assert found["structuredContent"]["state"] == "done"

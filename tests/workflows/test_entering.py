@@ -14,7 +14,7 @@ from tests.workflows.conftest import ANN, WORK, Bench, Json, Told, bench, flow, 
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.workflows import transitions
 from waypost.workflows.instance import Instance, detached_caller
-from waypost.workflows.runner import MoveResult
+from waypost.workflows.runner import Outcome
 
 DONE: Json = {"terminal": True}
 
@@ -136,6 +136,21 @@ async def test_an_entry_that_failed_at_another_hub_is_told_here_too(tmp_path: Pa
         seen = await other.engine.cache.get(live.id)
         assert seen is not None
         other.work.fails = 1
-        await other.engine.runner.follow(MoveResult(seen), detached_caller(ANONYMOUS, live.id))
+        await other.engine.runner.follow(Outcome(seen), detached_caller(ANONYMOUS, live.id))
         submitted = {"workflowId": live.id, "expectedVersion": 1, "transition": "go", "arguments": {}}
         assert (await one.call("workflow.submit", **submitted)).code == "CHAIN_FAILED"
+
+
+@asynchronous
+async def test_an_entry_that_failed_is_not_run_again_because_of_a_record_that_is_older() -> None:
+    async with bench(entering(WORK)) as b:
+        watch = b.hub.workflows.watch
+        await watch.stop()
+        live = await committed(b)
+        older = await b.hub.store.instances.get(live.id)
+        assert older is not None
+        b.work.fails = 1
+        await b.engine.runner.follow(Outcome(live), detached_caller(ANONYMOUS, live.id))
+        await watch._check(older)
+        assert live.id not in b.engine.runner.busy
+        assert ((await b.get(live.id))["status"], len(b.work.calls)) == ("chain_failed", 1)

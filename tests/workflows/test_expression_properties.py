@@ -126,7 +126,7 @@ def test_every_expression_holds_when_it_should(tree: Node, context: Any, argumen
     scope = Scope(context, arguments, given_input)
 
     assert expression.holds(scope) is judged(tree, scope)
-    assert bool(expression.failures(scope)) is not expression.holds(scope)
+    assert bool(expression.false_parts(scope)) is not expression.holds(scope)
 
 
 @given(TREES)

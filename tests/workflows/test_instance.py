@@ -70,7 +70,7 @@ def test_it_is_open_to_its_owner_operators_and_people_where_they_are_needed() ->
     assert live.is_open_to(OPERATOR)
     assert not live.is_open_to(ANN)
     assert not live.is_open_to(STRANGER)
-    assert replace(live, state=live.definition.state("b")).is_open_to(ANN)
+    assert replace(live, state=live.definition.states["b"]).is_open_to(ANN)
     waiting = replace(live, pending_move=held("approval", approval=approval()))
     assert waiting.is_open_to(Principal("x", ("lead",)))
     assert not waiting.is_open_to(ANN)
@@ -139,11 +139,13 @@ async def test_memory_is_used_for_the_version_it_has_and_nothing_else() -> None:
     async with bench(flow(STATES)) as b:
         told = await b.start()
         shelf = b.engine.cache
-        kept = await shelf.at(told.id, 1)
-        assert await shelf.at(told.id, 1) is kept
-        assert await shelf.at(told.id, 2) is not kept
+        kept_by = Principal("operator", ("admin",))
+        assert (kept := shelf.find(told.id, 1, kept_by)) is not None
+        assert kept.id == told.id
+        assert shelf.find(told.id, 2, kept_by) is None
+        assert shelf.find(told.id, 1, Principal("another")) is None
         shelf.drop(told.id)
-        assert await shelf.at(told.id, 1) is not kept
+        assert shelf.find(told.id, 1, kept_by) is None
         assert await shelf.get("wf_none") is None
 
 

@@ -28,6 +28,7 @@ from waypost.workflows.definitions import Definition
 from waypost.workflows.executors import (
     EXECUTORS,
     Builder,
+    Executor,
     ExecutorFields,
     ExecutorKind,
     Run,
@@ -35,12 +36,11 @@ from waypost.workflows.executors import (
     register_executor,
     unregister_executor,
 )
-from waypost.workflows.executors.kind import fill_required
 from waypost.workflows.graph import mermaid
 from waypost.workflows.guards import GUARDS, CompiledGuard, GuardKind, compile_guard, register_guard, unregister_guard
 from waypost.workflows.guards.kind import Compiler, Fact, Lack, Opaque
 from waypost.workflows.replay import parse_recording, replay
-from waypost.workflows.scope import Scope, compile_template
+from waypost.workflows.scope import Scope
 from waypost.workflows.simulation import ISOLATED
 
 
@@ -51,16 +51,13 @@ class Shout(ExecutorFields, frozen=True, kw_only=True, tag="shout"):
     through: Annotated[str | None, Meta(description="The tool that would have to be there.")] = None
 
 
-class ShoutExecutor:
-    kind: Final = "shout"
-    evidence: Final = "shouted"
-    limit: Final = None
+def build_shout(model: Shout, builder: Builder) -> Executor:
+    text = builder.value(model.text)
 
-    def __init__(self, model: Shout, builder: Builder) -> None:
-        self._text = compile_template(model.text, builder.roots)
+    async def run(run: Run) -> Any:
+        return {"said": text(run.scope).upper()}
 
-    async def run(self, run: Run) -> Any:
-        return {"said": fill_required(self._text, "text", run.scope).upper()}
+    return Executor("shout", run, "shouted")
 
 
 def check_shout(model: Shout, path: KeyPath, report: Report) -> None:
@@ -75,7 +72,7 @@ def check_shout_place(model: Shout, place: Place, report: Report) -> None:
 
 SHOUT = ExecutorKind(
     model=Shout,
-    build=ShoutExecutor,
+    build=build_shout,
     plan=None,
     check=check_shout,
     check_place=check_shout_place,
@@ -279,7 +276,7 @@ def test_a_kind_that_is_not_registered_is_refused(tmp_path: Path) -> None:
 def test_an_executor_kind_without_one_of_its_parts_cannot_be_made(part: str) -> None:
     parts: dict[str, Any] = {
         "model": Shout,
-        "build": ShoutExecutor,
+        "build": build_shout,
         "plan": None,
         "check": None,
         "check_place": None,
@@ -315,7 +312,7 @@ def test_a_part_that_speaks_of_a_field_that_is_not_there_is_refused() -> None:
     with pytest.raises(TypeError, match="Shout has no fields tone"):
         ExecutorKind(
             model=Shout,
-            build=ShoutExecutor,
+            build=build_shout,
             plan=None,
             check=None,
             check_place=None,
@@ -346,7 +343,7 @@ def test_a_name_is_only_taken_once() -> None:
 
 def test_a_model_that_is_not_marked_is_no_kind() -> None:
     with pytest.raises(TypeError, match="not marked as ExecutorModel"):
-        kinds.EXECUTORS.add(Holds)
+        kinds.EXECUTORS.add(HOLDS)
 
 
 def test_every_module_of_a_kind_is_in_the_table() -> None:

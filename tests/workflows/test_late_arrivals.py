@@ -8,7 +8,7 @@ from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import WORK, Bench, Json, bench, flow
 from tests.workflows.test_unknown_outcomes import crash
 from waypost.workflows import maintenance
-from waypost.workflows.runner import MoveResult, Outcome, Runner
+from waypost.workflows.runner import Outcome, Runner
 
 LATE: Json = {**WORK, "capability": "late", "idempotent": True}
 DONE: Json = {"terminal": True}
@@ -62,8 +62,8 @@ async def test_a_move_waits_for_what_it_calls(executor: Json) -> None:
 
 @asynchronous
 async def test_what_goes_on_by_itself_waits_for_what_it_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def stop(_: Runner, taken: MoveResult, __: object) -> Outcome:
-        return Outcome(taken.instance, [])
+    async def stop(_: Runner, taken: Outcome, __: object) -> Outcome:
+        return Outcome(taken.instance)
 
     async with bench(definition(LATE)) as b:
         with monkeypatch.context() as patched:

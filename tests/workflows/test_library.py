@@ -126,8 +126,8 @@ async def test_states_are_made_ready_as_they_say() -> None:
     async with bench(definition) as b:
         found = b.engine.library.get("flow")
         assert isinstance(found, Definition)
-        assert found.state("a").guidance == {"goal": "G"}
-        assert [plan.name for plan in found.state("auto").chained] == ["on"]
-        assert found.state("mixed").chained == ()
-        assert found.state("done").chained == ()
-        assert (found.state("a").links_by_guards, found.state("mixed").links_by_guards) == (True, False)
+        assert found.states["a"].guidance == {"goal": "G"}
+        assert [plan.name for plan in found.states["auto"].chained] == ["on"]
+        assert found.states["mixed"].chained == ()
+        assert found.states["done"].chained == ()
+        assert (found.states["a"].links_by_guards, found.states["mixed"].links_by_guards) == (True, False)

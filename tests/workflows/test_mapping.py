@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost.errors import DefinitionError
-from waypost.workflows.scope import GUARD_ROOTS, MISSING, NESTED_ROOTS, Scope, compile_mapping, compile_template
+from waypost.workflows.scope import MISSING, NESTED_ROOTS, Scope, compile_mapping, compile_template
 
 SCOPE = Scope(
     {"tries": 2, "price": 2.5, "name": "ann", "null": None, "flag": True, "list": [1, {"a": "ö"}], "huge": 10**400},
@@ -138,8 +138,8 @@ def test_a_mapping_that_cannot_work_is_refused_and_names_its_slot(value: Any, wh
 
 
 def test_a_mapping_looks_only_where_it_may() -> None:
-    with pytest.raises(DefinitionError, match=r"\$\.output is not known here"):
-        compile_mapping({"a": "$.output.x"}, GUARD_ROOTS)
+    with pytest.raises(DefinitionError, match=r"\$\.branch is not known here"):
+        compile_mapping({"a": "$.branch.value"})
 
 
 def test_a_mapping_names_each_place_it_looks_at_once() -> None:

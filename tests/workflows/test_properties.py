@@ -107,7 +107,7 @@ async def check_standing(b: Bench, told: Told) -> Told:
     assert len(await b.history(told)) == seen["version"] == told["version"]
     definition = b.engine.library.get("flow")
     assert definition is not None
-    state = definition.state(seen["state"])
+    state = definition.states[seen["state"]]
     assert bool(seen.data.get("terminal")) == state.model.terminal
     if state.model.terminal:
         assert seen["links"] == []

@@ -10,7 +10,7 @@ from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, OPERATOR, STRANGER, Bench, Told, bench, flow
 from waypost.capabilities.principals import Principal
 from waypost.workflows.instance import detached_caller
-from waypost.workflows.resources import MOST_HISTORY, Runs, mask_answer
+from waypost.workflows.resources import MOST_HISTORY, RunFilter, Runs, mask_answer
 
 LOOP = flow(
     {
@@ -113,11 +113,11 @@ async def test_a_status_that_few_are_in_is_found_behind_many_others() -> None:
         await found.engine.cancel(first.id, detached_caller(ANN, first.id))
         for _ in range(30):
             await found.start(by=ANN)
-        page = await runs_of(found).list(status="cancelled", limit=5)
+        page = await runs_of(found).list(RunFilter(status="cancelled"), limit=5)
         assert ([run["workflowId"] for run in page.runs], page.next) == ([first.id], None)
-        everything = await runs_of(found).list(principal="ann", limit=31)
+        everything = await runs_of(found).list(RunFilter(principal="ann"), limit=31)
         assert (len(everything.runs), everything.next) == (31, None)
-        assert (await runs_of(found).list(principal="ann", limit=30)).next is not None
+        assert (await runs_of(found).list(RunFilter(principal="ann"), limit=30)).next is not None
 
 
 def test_the_arguments_of_links_are_hidden_too_and_the_links_stay() -> None:

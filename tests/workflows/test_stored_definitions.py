@@ -287,7 +287,8 @@ async def test_what_nobody_has_is_unknown_even_where_a_rule_would_deny_it(
         with pytest.raises(RemoteError) as refused:
             await desk.client.call_tool(name, {})
 
-    assert (refused.value.code, refused.value.message) == (-32602, message)
+    # A similar name that the caller may use can follow.
+    assert (refused.value.code, refused.value.message.partition(";")[0]) == (-32602, message)
 
 
 @asynchronous

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +18,8 @@ from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.stores.instances import Reservation
 from waypost.workflows.definitions import digest
-from waypost.workflows.instance import PendingMove, identify_process
+from waypost.workflows.instance import PendingMove, identify_process, replica_of
+from waypost.workflows.runner import LEASE_S
 
 DONE: Json = {"terminal": True}
 AGAIN: Json = {**WORK, "idempotent": True}
@@ -211,6 +213,43 @@ async def test_a_process_of_another_machine_has_until_its_time_is_over() -> None
         other = await b.start()
         await crash(b, other, holder="elsewhere/1|17|3|x", until=time.time() - 1)
         assert (await b.get(other))["status"] == "unknown_outcome"
+
+
+@asynchronous
+async def test_a_move_of_a_replica_that_died_is_taken_over_before_its_lease_ends() -> None:
+    async with bench(definition(AGAIN)) as b:
+        recovery, elsewhere = b.hub.workflows.engine.recovery, "elsewhere/1|17|3|replica-b"
+        before, after = await b.start(), await b.start()
+        await crash(b, before, holder=elsewhere)
+        recovery.release_leases("replica-c", time.time())
+        await b.hub.workflows.watch.recover()
+        assert (await b.get(before))["status"] == "executing"
+        await crash(b, after, holder=elsewhere, until=time.time() + LEASE_S + 60)  # leased after it came back
+        recovery.release_leases("replica-b", time.time())
+        await until(lambda: b.work.calls, "the move was not taken over")
+        assert b.work.keys == [KEY]
+        assert (await b.get(after))["status"] == "executing"
+
+
+@asynchronous
+@pytest.mark.parametrize("executor", [AGAIN, WORK])
+async def test_the_caller_of_a_move_that_was_taken_over_gets_what_became_of_it(tmp_path: Path, executor: Json) -> None:
+    place, known = f"sqlite:///{tmp_path}/shared.db", definition(executor)
+    async with bench(known, store=place) as slow, bench(known, store=place) as other:
+        told = await slow.start()
+        release = slow.work.hold()
+        moving = asyncio.create_task(slow.follow(told, "go", arguments={"value": 4}))
+        await slow.work.began.wait()
+        other.engine.recovery.release_leases(replica_of(slow.engine.runner.holder), other.hub.store.now())
+        settled = await other.once(told, lambda seen: seen["status"] != "executing")
+        release.set()
+        answer = await moving
+        if executor is AGAIN:
+            assert (answer.refused, answer.code, answer["version"]) == (False, None, settled["version"])
+            assert other.work.keys == slow.work.keys
+        else:
+            assert (answer.refused, answer["status"], answer.code) == (False, "unknown_outcome", "UNKNOWN_OUTCOME")
+            assert other.work.calls == []
 
 
 @asynchronous

@@ -8,14 +8,33 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 
-from waypost.api import audit, breakers, catalog, keys, policies, upstreams, workflows
+from waypost.api import (
+    audit,
+    breakers,
+    catalog,
+    connect,
+    events,
+    keys,
+    overview,
+    policies,
+    requests,
+    runs,
+    sessions,
+    settings,
+    upstreams,
+    workflows,
+)
 from waypost.api.metrics import CONTENT_TYPE, collect_metrics, format_metrics
 from waypost.api.openapi import build_document
-from waypost.api.routing import Failure, ManagedHub, Match, Operator, Route, Routes, Via
+from waypost.api.routing import Act, Failure, ManagedHub, Match, Operator, Paged, PageQuery, Role, Route, Routes
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.errors import (
+    Busy,
     DefinitionError,
+    InsufficientScope,
     InvalidParams,
+    PolicyDenied,
+    ProtocolError,
     StoreDamaged,
     StoreError,
     StoreUnavailable,
@@ -24,77 +43,241 @@ from waypost.errors import (
     WorkflowRefused,
 )
 from waypost.identity.authentication import INVALID, MISSING
+from waypost.policy.audit import Refusals, Via
 from waypost.runtime.component import Component
 from waypost.transports.http.app import OperatorAnswer, OperatorRequest
 
+_READER: Final = Route("GET", "overview", overview.show_overview, overview.OVERVIEW)
+"""A route that every viewer may use: a principal without a role does not learn which paths exist."""
+
 ROUTES: Final = Routes(
-    Route("GET", "keys", keys.list_keys, keys.LIST),
-    Route("POST", "keys", keys.create_key, keys.CREATED, keys.NEW, status=201),
-    Route("DELETE", "keys/{id}", keys.revoke_key, keys.REVOKED),
-    Route("GET", "policies", policies.list_policies, policies.LIST),
-    Route("POST", "policies/test", policies.explain_policy, policies.DENIED, policies.QUESTION),
-    Route("GET", "breakers", breakers.list_breakers, breakers.LIST),
-    Route("POST", "breakers/{name}/reset", breakers.reset_breaker, breakers.RESET),
+    Route("GET", "events", events.follow_changes, events.CHANGE, any_key=True, streams="text/event-stream"),
+    Route("GET", "calls", overview.list_calls, overview.HISTORY),
+    _READER,
+    Route("GET", "keys", keys.list_keys, keys.LIST, paged=Paged("keys", ("id", "source"))),
+    Route("POST", "keys", keys.create_key, keys.CREATED, keys.NEW, status=201, act=Act("key.created", "id")),
+    Route("DELETE", "keys/{id}", keys.revoke_key, keys.REVOKED, act=Act("key.revoked", "id")),
+    Route("GET", "policies", policies.list_policies, policies.LIST, paged=Paged("policies", ("name",))),
+    Route("POST", "policies/test", policies.explain_policy, policies.DENIED, policies.QUESTION, needs="viewer"),
+    Route("GET", "breakers", breakers.list_breakers, breakers.LIST, paged=Paged("breakers", ("capability",))),
+    Route(
+        "POST",
+        "breakers/{name}/reset",
+        breakers.reset_breaker,
+        breakers.RESET,
+        act=Act("breaker.reset", "capability"),
+        needs="operator",
+    ),
     Route("GET", "audit", audit.list_entries, audit.PAGE),
+    Route("GET", "audit/export", audit.export_audit, audit.ENTRY, streams="application/x-ndjson"),
     Route("GET", "audit/verify", audit.verify_audit, audit.VERDICT),
-    Route("GET", "skills", catalog.list_skills, catalog.SKILLS),
-    Route("POST", "skills", catalog.load_skill, catalog.SKILL, catalog.SKILL_FILE, status=201),
-    Route("POST", "skills/{name}", catalog.create_skill, catalog.SKILL, status=201),
-    Route("DELETE", "skills/{name}", catalog.unload_skill, catalog.SKILL),
-    Route("POST", "skills/{name}/reload", catalog.reload_skill, catalog.SKILL),
-    Route("POST", "skills/{name}/rollback", catalog.rollback_skill, catalog.SKILL),
-    Route("GET", "documents", catalog.list_documents, catalog.DOCUMENTS),
-    Route("POST", "documents", catalog.add_document, catalog.ADDED_DOCUMENT, catalog.DOCUMENT, status=201),
-    Route("DELETE", "documents", catalog.remove_document, catalog.REMOVED_DOCUMENT),
+    Route("GET", "skills", catalog.list_skills, catalog.SKILLS, paged=Paged("skills", ("name",))),
+    Route(
+        "POST",
+        "skills",
+        catalog.load_skill,
+        catalog.SKILL,
+        catalog.SKILL_FILE,
+        status=201,
+        act=Act("skill.loaded", "skill.name"),
+    ),
+    Route("GET", "skills/{name}", catalog.show_skill, catalog.SKILL_SOURCE),
+    Route(
+        "POST", "skills/{name}", catalog.create_skill, catalog.SKILL, status=201, act=Act("skill.created", "skill.name")
+    ),
+    Route("DELETE", "skills/{name}", catalog.unload_skill, catalog.SKILL, act=Act("skill.unloaded", "skill.name")),
+    Route(
+        "POST",
+        "skills/{name}/reload",
+        catalog.reload_skill,
+        catalog.SKILL,
+        act=Act("skill.loaded", "skill.name", "reload"),
+        needs="operator",
+    ),
+    Route(
+        "POST",
+        "skills/{name}/rollback",
+        catalog.rollback_skill,
+        catalog.SKILL,
+        act=Act("skill.loaded", "skill.name", "rollback"),
+        needs="operator",
+    ),
+    Route("GET", "documents", catalog.list_documents, catalog.DOCUMENTS, paged=Paged("documents", ("id",))),
+    Route(
+        "POST",
+        "documents",
+        catalog.add_document,
+        catalog.ADDED_DOCUMENT,
+        catalog.DOCUMENT,
+        status=201,
+        act=Act("document.published", "document.id"),
+    ),
+    Route(
+        "DELETE",
+        "documents",
+        catalog.remove_document,
+        catalog.REMOVED_DOCUMENT,
+        act=Act("document.removed", "document.id"),
+    ),
     Route("GET", "document", catalog.show_document, catalog.DOCUMENT),
-    Route("GET", "prompts", catalog.list_prompts, catalog.PROMPTS),
+    Route("GET", "prompts", catalog.list_prompts, catalog.PROMPTS, paged=Paged("prompts", ("name", "owner"))),
     Route("GET", "prompts/{name}", catalog.show_prompt, catalog.PROMPT),
-    Route("DELETE", "prompts/{name}", catalog.remove_prompt, catalog.REMOVED_PROMPT),
-    Route("GET", "tools", catalog.list_tools, catalog.TOOLS),
-    Route("GET", "workers", catalog.list_workers, catalog.WORKERS),
-    Route("GET", "upstreams", upstreams.list_upstreams, upstreams.LIST),
+    Route(
+        "DELETE",
+        "prompts/{name}",
+        catalog.remove_prompt,
+        catalog.REMOVED_PROMPT,
+        act=Act("document.removed", "prompt.name"),
+    ),
+    Route("GET", "tools", catalog.list_tools, catalog.TOOLS, paged=Paged("tools", ("name",))),
+    Route("POST", "tools/{name}/call", catalog.call_tool, catalog.RESULT, catalog.CALL, needs="operator"),
+    Route("GET", "catalog", catalog.list_items, catalog.PAGE),
+    Route("POST", "catalog/hide", catalog.hide_items, catalog.HIDDEN, catalog.SELECTION, needs="operator"),
+    Route("POST", "catalog/show", catalog.show_items, catalog.SHOWN, catalog.SELECTION, needs="operator"),
+    Route("GET", "catalog/{id}", catalog.show_item, catalog.ITEM),
+    Route("GET", "workers", catalog.list_workers, catalog.WORKERS, paged=Paged("workers", ("id",))),
+    Route("GET", "replicas", catalog.list_replicas, catalog.REPLICAS, paged=Paged("replicas", ("started_at", "id"))),
+    Route("GET", "sessions", sessions.list_sessions, sessions.SESSIONS),
+    Route(
+        "DELETE",
+        "sessions/{id}",
+        sessions.end_session,
+        sessions.ENDED,
+        act=Act("session.ended", "id"),
+        needs="operator",
+    ),
+    Route("GET", "requests", requests.list_requests, requests.REQUESTS),
+    Route("GET", "settings", settings.list_settings, settings.SETTINGS),
+    Route("GET", "tasks", sessions.list_tasks, sessions.TASKS),
+    Route(
+        "POST",
+        "tasks/{id}/cancel",
+        sessions.cancel_task,
+        sessions.CANCELLED,
+        act=Act("task.cancelled", "task.id"),
+        needs="operator",
+    ),
+    Route("GET", "connect", connect.list_clients, connect.ENTRIES),
+    Route("GET", "upstreams", upstreams.list_upstreams, upstreams.LIST, paged=Paged("upstreams", ("connection",))),
     Route("GET", "upstreams/{name}", upstreams.show_upstream, upstreams.ONE),
     Route("POST", "upstreams/{name}/approve", upstreams.approve_upstream, upstreams.APPROVED, upstreams.APPROVAL),
-    Route("POST", "upstreams/{name}/restart", upstreams.restart_upstream, upstreams.ONE),
+    Route(
+        "POST",
+        "upstreams/{name}/restart",
+        upstreams.restart_upstream,
+        upstreams.ONE,
+        act=Act("upstream.restarted", "upstream.connection"),
+        needs="operator",
+    ),
     Route("POST", "upstreams/{name}/login", upstreams.login_upstream, upstreams.STORED, upstreams.LOGIN),
     Route("POST", "upstreams/{name}/logout", upstreams.logout_upstream, upstreams.REMOVED, upstreams.LOGOUT),
-    Route("GET", "workflows", workflows.list_workflows, workflows.LIST),
-    Route("POST", "workflows", workflows.create_workflow, workflows.CHANGE, workflows.NEW, status=201),
-    Route("POST", "workflows/import", workflows.import_workflow, workflows.CHANGE, workflows.DOCUMENT, status=201),
+    Route("GET", "workflows", workflows.list_workflows, workflows.LIST, paged=Paged("workflows", ("id",))),
+    Route(
+        "POST",
+        "workflows",
+        workflows.create_workflow,
+        workflows.CHANGE,
+        workflows.NEW,
+        status=201,
+        act=Act("workflow.defined", "workflow.id", "created"),
+    ),
+    Route(
+        "POST",
+        "workflows/import",
+        workflows.import_workflow,
+        workflows.CHANGE,
+        workflows.DOCUMENT,
+        status=201,
+        act=Act("workflow.defined", "workflow.id", "imported"),
+    ),
     Route("GET", "workflows/{id}", workflows.show_workflow, workflows.DEFINITION),
-    Route("DELETE", "workflows/{id}", workflows.remove_workflow, workflows.REMOVED),
-    Route("POST", "workflows/{id}/change", workflows.change_workflow, workflows.CHANGE, workflows.CHANGED),
-    Route("POST", "workflows/{id}/enable", workflows.enable_workflow, workflows.CHANGE),
-    Route("POST", "workflows/{id}/disable", workflows.disable_workflow, workflows.CHANGE),
-    Route("POST", "workflows/{id}/duplicate", workflows.duplicate_workflow, workflows.CHANGE, status=201),
+    Route("DELETE", "workflows/{id}", workflows.remove_workflow, workflows.REMOVED, act=Act("workflow.removed", "id")),
+    Route(
+        "POST",
+        "workflows/{id}/change",
+        workflows.change_workflow,
+        workflows.CHANGE,
+        workflows.CHANGED,
+        act=Act("workflow.defined", "workflow.id", "changed"),
+    ),
+    Route(
+        "POST",
+        "workflows/{id}/enable",
+        workflows.enable_workflow,
+        workflows.CHANGE,
+        act=Act("workflow.defined", "workflow.id", "enabled"),
+        needs="operator",
+    ),
+    Route(
+        "POST",
+        "workflows/{id}/disable",
+        workflows.disable_workflow,
+        workflows.CHANGE,
+        act=Act("workflow.defined", "workflow.id", "disabled"),
+        needs="operator",
+    ),
+    Route(
+        "POST",
+        "workflows/{id}/duplicate",
+        workflows.duplicate_workflow,
+        workflows.CHANGE,
+        status=201,
+        act=Act("workflow.defined", "workflow.id", "duplicated"),
+    ),
     Route("GET", "workflows/{id}/export", workflows.export_workflow, workflows.DOCUMENT),
+    Route("GET", "workflows/{id}/states", workflows.count_states, workflows.COUNTS),
+    Route("GET", "workflows/{id}/findings", workflows.check_workflow, workflows.PROBLEMS),
+    Route(
+        "POST",
+        "workflows/{id}/simulate",
+        workflows.simulate_workflow,
+        workflows.SIMULATED,
+        workflows.SIMULATION,
+        needs="viewer",
+    ),
     Route("GET", "workflows/{id}/graph", workflows.draw_workflow, workflows.DRAWING),
-    Route("GET", "runs", workflows.list_runs, workflows.RUNS),
-    Route("GET", "runs/{id}", workflows.show_run, workflows.RUN_WITH_HISTORY),
-    Route("POST", "runs/{id}/cancel", workflows.cancel_run, workflows.CANCELLED, workflows.CANCELLATION),
-    Route("POST", "runs/{id}/resolve", workflows.resolve_run, workflows.RUN, workflows.RESOLUTION),
-    Route("GET", "approvals", workflows.list_approvals, workflows.APPROVALS, any_key=True),
+    Route("GET", "runs", runs.list_runs, runs.RUNS),
+    Route("POST", "runs/batch", runs.change_runs, runs.BATCHED, runs.BATCH, needs="operator"),
+    Route("GET", "runs/{id}", runs.show_run, runs.RUN_WITH_HISTORY),
+    Route("GET", "runs/{id}/children", runs.list_children, runs.CHILDREN, paged=Paged("runs", ("workflowId",))),
+    Route("GET", "runs/{id}/graph", runs.draw_run, runs.DRAWN),
+    Route("POST", "runs/{id}/submit", runs.submit_run, runs.RUN, runs.SUBMISSION, needs="operator"),
+    Route("POST", "runs/{id}/cancel", runs.cancel_run, runs.CANCELLED, runs.CANCELLATION, needs="operator"),
+    Route("POST", "runs/{id}/resolve", runs.resolve_run, runs.RUN, runs.RESOLUTION, needs="operator"),
+    Route(
+        "GET",
+        "approvals",
+        workflows.list_approvals,
+        workflows.APPROVALS,
+        any_key=True,
+        paged=Paged("approvals", ("requestedAt", "id")),
+    ),
     Route("POST", "approvals/{id}/approve", workflows.approve, workflows.APPROVED, workflows.APPROVAL, any_key=True),
     Route("POST", "approvals/{id}/reject", workflows.reject, workflows.REJECTED, workflows.REJECTION, any_key=True),
 )
 """Every route: method, path, handler, and examples of the answer and the body."""
 
-ADMIN: Final = "admin"
 METRICS: Final = "/metrics"
 OPENAPI: Final = "/api/openapi.json"
 VIA_HEADER: Final = b"waypost-via"
 """The header in which the hub's own programs say which of them sent a request."""
 
 _VIAS: Final[dict[bytes, Via]] = {b"cli": "cli", b"console": "console"}
+MAX_SUBJECT_CHARACTERS: Final = 200
 _JSON: Final = b"application/json"
+_UNCACHED: Final = ((b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no"))
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 _FORWARDED: Final = (b"forwarded", b"x-forwarded-for", b"x-real-ip")
 _STATUSES: Final[tuple[tuple[type[WaypostError], int], ...]] = (
     (InvalidParams, 400),
     (UnknownCapability, 404),
+    (PolicyDenied, 403),
+    (InsufficientScope, 403),
+    (ProtocolError, 400),
     (StoreUnavailable, 503),
     (StoreDamaged, 503),
     (StoreError, 409),
+    (Busy, 503),
     (DefinitionError, 409),
 )
 """The status of each error; the first class that fits."""
@@ -117,13 +300,31 @@ class Api(Component):
     def __init__(self, hub: ManagedHub) -> None:
         self._hub = hub
         self._counters = hub.core.pipeline.counters
+        self._refusals = None if hub.core.guard.audit is None else Refusals(hub.core.guard.audit)
+
+    async def stop(self) -> None:
+        """Record the refused requests that were only counted."""
+        if self._refusals is not None:
+            self._refusals.flush()
+
+    def record_refusal(self, request: OperatorRequest) -> None:
+        """Record a request that was refused for its key or its principal; floods are counted."""
+        if self._refusals is not None:
+            address = (request.scope.get("client") or ("",))[0]
+            found = ROUTES.find(request.scope["method"], _raw_path(request))
+            # An unknown path is the client's text, and as long as it likes.
+            subject = found.route.path if isinstance(found, Match) else request.path[:MAX_SUBJECT_CHARACTERS]
+            self._refusals.add("api.refused", request.principal.id, _way_in(request), address, subject)
 
     async def answer(self, request: OperatorRequest) -> OperatorAnswer:
         """Answer a request; no exception leaves this method."""
         try:
-            return await self._answer(request)
+            answer = await self._answer(request)
         except Exception as error:  # an operator gets an answer in any case, and the log the traceback
-            return _to_failure(error)
+            answer = _to_failure(error)
+        if answer.status in (401, 403):
+            self.record_refusal(request)
+        return answer
 
     async def _answer(self, request: OperatorRequest) -> OperatorAnswer:
         method, path = request.scope["method"], request.path
@@ -132,37 +333,56 @@ class Api(Component):
                 return _refuse_method(method, path, ["GET"])
             return await self._metrics(request) if path == METRICS else _to_json(build_document(ROUTES))
         found = ROUTES.find(method, _raw_path(request))
-        refusal = _check_operator(request, any_key=isinstance(found, Match) and found.route.any_key)
-        if refusal is not None:
-            return refusal
         if isinstance(found, Match):
-            return _to_json(await self._run(found, request), found.route.status)
+            if not found.route.is_open_to(request.principal):
+                return _refuse_principal(request, found.route.role)
+            answer = await self._run(found, request)
+            if found.route.streams:
+                return OperatorAnswer(200, b"", found.route.streams.encode(), _UNCACHED, answer)
+            return _to_json(answer, found.route.status)
+        if not _READER.is_open_to(request.principal):
+            return _refuse_principal(request, _READER.role)
         if found:
             return _refuse_method(method, path, found)
         return _refuse(404, f"There is nothing at {path}; see {OPENAPI} for all paths.")
 
     async def _run(self, match: Match, request: OperatorRequest) -> Any:
-        route = match.route
+        route, hints = match.route, match.route.hints
         arguments: dict[str, Any] = dict(match.variables)
-        if route.query is not None:
-            arguments["query"] = _decode_query(request.scope.get("query_string", b""), route.query)
-        if route.body is not None:
-            arguments["body"] = _decode_body(request.body, route.body)
-        if "by" in route.hints:
-            arguments["by"] = Operator(request.principal, _VIAS.get(request.headers.get(VIA_HEADER, b""), "http"))
-        return await route.handler(self._hub, **arguments)
+        if "query" in hints:
+            arguments["query"] = _decode_query(request.scope.get("query_string", b""), hints["query"])
+        if "body" in hints:
+            arguments["body"] = _decode_body(request.body, hints["body"])
+        if "by" in hints:
+            arguments["by"] = Operator(request.principal, _way_in(request))
+        query = request.scope.get("query_string", b"") if route.paged else b""
+        page = _decode_query(query, PageQuery)
+        answer = await route.handler(self._hub, **arguments)
+        if route.paged is not None:
+            answer = route.paged.cut(answer, page)
+        if route.act is not None:
+            subject = msgspec.to_builtins(answer)
+            for name in route.act.subject.split("."):
+                subject = subject[name]
+            self._hub.core.guard.record_act(
+                route.act.action, request.principal.id, _way_in(request), subject, route.act.reason
+            )
+        return answer
 
     async def _metrics(self, request: OperatorRequest) -> OperatorAnswer:
         client = request.scope.get("client") or ("",)
         # Behind a proxy on this machine every request comes from loopback.
         is_local = client[0] in _LOOPBACK and not any(name in request.headers for name in _FORWARDED)
-        refusal = None if is_local else _check_operator(request)
-        if refusal is not None:
-            return refusal
+        if not is_local and not _READER.is_open_to(request.principal):
+            return _refuse_principal(request, _READER.role)
         metrics = await collect_metrics(self._hub, self._counters, request.principal)
         if _JSON in request.headers.get(b"accept", b""):
             return _to_json(metrics)
         return OperatorAnswer(200, format_metrics(metrics, self._counters).encode(), CONTENT_TYPE)
+
+
+def _way_in(request: OperatorRequest) -> Via:
+    return _VIAS.get(request.headers.get(VIA_HEADER, b""), "api")
 
 
 def _raw_path(request: OperatorRequest) -> str:
@@ -174,15 +394,12 @@ def _raw_path(request: OperatorRequest) -> str:
     return "/".join(["", *raw.partition(b"?")[0].decode("latin-1").split("/")[mounted.count("/") + 1 :]])
 
 
-def _check_operator(request: OperatorRequest, *, any_key: bool = False) -> OperatorAnswer | None:
-    """The refusal for a principal without the role admin; with `any_key` only for one without a key."""
-    principal = request.principal
-    if ADMIN in principal.roles or (any_key and principal.id != ANONYMOUS.id):
-        return None
-    if principal.id == ANONYMOUS.id:
+def _refuse_principal(request: OperatorRequest, role: Role) -> OperatorAnswer:
+    """The refusal for a principal without a role, or for a request without a key."""
+    if request.principal.id == ANONYMOUS.id:
         message = INVALID if b"authorization" in request.headers else MISSING
         return _refuse(401, message, (b"www-authenticate", b"Bearer"))
-    return _refuse(403, f"{principal.id} does not have the role {ADMIN}.")
+    return _refuse(403, f"{request.principal.id} does not have the role {role}.")
 
 
 def _decode_query(text: bytes, kind: Any) -> Any:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 import msgspec
 
-from waypost.api.routing import ManagedHub, Operator
+from waypost.api.routing import Listing, ManagedHub
 from waypost.errors import InvalidParams
 from waypost.execution.breakers import BreakerState
-from waypost.policy.audit import Record
 from waypost.suggestions import did_you_mean
 
 
@@ -23,7 +21,7 @@ class KnownBreaker(msgspec.Struct, frozen=True, rename="camel"):
     last_error: str
 
 
-class KnownBreakers(msgspec.Struct, frozen=True):
+class KnownBreakers(Listing, frozen=True):
     """The breakers of all capabilities that failed recently, by name."""
 
     breakers: list[KnownBreaker]
@@ -41,14 +39,12 @@ async def list_breakers(hub: ManagedHub) -> KnownBreakers:
     return KnownBreakers([KnownBreaker(name, *state) for name, state in _states(hub).items()])
 
 
-async def reset_breaker(hub: ManagedHub, name: str, by: Operator) -> ResetBreaker:
+async def reset_breaker(hub: ManagedHub, name: str) -> ResetBreaker:
     """Close the circuit breaker of a capability, so that it is called again at once."""
-    guard, known = hub.core.guard, _states(hub)
+    known = _states(hub)
     if name not in known:
         raise InvalidParams(f"No failures of {name!r} are counted{did_you_mean(name, known, '; ') or '.'}")
-    guard.forgive(name)
-    if guard.audit is not None:
-        guard.audit.add(Record(time.time(), by.principal.id, by.via, name, "allow", "breaker.reset", outcome="ok"))
+    hub.core.guard.reset_breaker(name)
     return ResetBreaker(name)
 
 

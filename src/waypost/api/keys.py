@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from waypost.api.routing import ManagedHub
+from waypost.api.routing import Listing, ManagedHub
 from waypost.errors import DefinitionError, InvalidParams, StoreError
 from waypost.identity.key_ring import KeyEntry
 from waypost.identity.keys import HUB, Key
@@ -55,7 +55,7 @@ class KnownKey(msgspec.Struct, frozen=True, rename="camel"):
     revoked_at: datetime | None = None
 
 
-class KnownKeys(msgspec.Struct, frozen=True):
+class KnownKeys(Listing, frozen=True):
     """All keys, by id."""
 
     keys: list[KnownKey]
@@ -70,10 +70,14 @@ class Revoked(msgspec.Struct, frozen=True):
 
 async def list_keys(hub: ManagedHub) -> KnownKeys:
     """List all keys, without the keys themselves."""
-    now = time.time()
     entries = await hub.keys.entries()
-    configured = [_from_configuration(key, now) for key in _configured_keys(hub, entries)]
-    return KnownKeys(sorted([*configured, *(_from_store(entry, now) for entry in entries)], key=lambda key: key.id))
+    configured = [
+        KnownKey(
+            key.id, "configuration", _status(key.expires), key.roles, key.permissions, key.scopes, None, key.expires
+        )
+        for key in _configured_keys(hub, entries)
+    ]
+    return KnownKeys(sorted([*configured, *map(_from_store, entries)], key=lambda key: key.id))
 
 
 async def create_key(hub: ManagedHub, body: NewKey) -> CreatedKey:
@@ -109,49 +113,24 @@ def _configured_keys(hub: ManagedHub, entries: list[KeyEntry]) -> list[Key]:
     return [key for key in hub.authentication.keys if key.hash not in stored]
 
 
-def _from_configuration(key: Key, now: float) -> KnownKey:
-    expired = key.expires is not None and key.expires.timestamp() <= now
-    return KnownKey(
-        key.id,
-        "configuration",
-        "expired" if expired else "good",
-        key.roles,
-        key.permissions,
-        key.scopes,
-        expires_at=key.expires,
-    )
+def _from_store(entry: KeyEntry) -> KnownKey:
+    created, expires, revoked = map(_to_datetime, (entry.created_at, entry.expires_at, entry.revoked_at))
+    status = _status(expires) if revoked is None else "revoked"
+    rights = (entry.roles, entry.permissions, entry.scopes)
+    return KnownKey(entry.id, "store", status, *rights, created, expires, revoked)
 
 
-def _from_store(entry: KeyEntry, now: float) -> KnownKey:
-    status: Literal["good", "expired", "revoked"] = "good" if entry.is_good(now) else "expired"
-    return KnownKey(
-        entry.id,
-        "store",
-        "revoked" if entry.revoked_at is not None else status,
-        entry.roles,
-        entry.permissions,
-        entry.scopes,
-        _to_datetime(entry.created_at),
-        _to_datetime(entry.expires_at),
-        _to_datetime(entry.revoked_at),
-    )
+def _status(expires: datetime | None) -> Literal["good", "expired"]:
+    return "expired" if expires is not None and expires <= datetime.now(UTC) else "good"
 
 
 def _to_datetime(at: float | None) -> datetime | None:
     return None if at is None else datetime.fromtimestamp(at, UTC)
 
 
-NEW: Final = NewKey("ci", ("agent",), ("deploy",), (), datetime(2030, 1, 1, tzinfo=UTC))
-_KNOWN: Final = KnownKey(
-    "ci",
-    "store",
-    "good",
-    ("agent",),
-    ("deploy",),
-    (),
-    datetime(2029, 1, 1, tzinfo=UTC),
-    datetime(2030, 1, 1, tzinfo=UTC),
-)
+_DATES: Final = (datetime(2029, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC))
+NEW: Final = NewKey("ci", ("agent",), ("deploy",), (), _DATES[1])
+_KNOWN: Final = KnownKey("ci", "store", "good", ("agent",), ("deploy",), (), *_DATES)
 LIST: Final = KnownKeys([_KNOWN])
 CREATED: Final = CreatedKey("ci", "wp_shown-only-now")
 REVOKED: Final = Revoked("ci")

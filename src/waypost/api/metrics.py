@@ -5,8 +5,9 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -14,11 +15,12 @@ from waypost.api.routing import ManagedHub
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.principals import Principal
 from waypost.errors import StoreError
-from waypost.execution.counters import Counters
+from waypost.execution.pipeline import Counters
 from waypost.version import __version__
 
 _STATM: Final = Path("/proc/self/statm")
 MAX_ERROR_CHARACTERS: Final = 200
+_SKILL: Final = "skill:"
 
 
 class System(msgspec.Struct, frozen=True):
@@ -93,6 +95,19 @@ class TaskCounts(msgspec.Struct, frozen=True):
     total: int
 
 
+class ReplicaCounts(msgspec.Struct, frozen=True):
+    """The replicas that share the store, as this one sees them."""
+
+    replica: str
+    """The id of this replica."""
+    config: str
+    """The digest of its configuration."""
+    bus: Literal["ok", "degraded", "down"]
+    count: int
+    heartbeat_ages: dict[str, float]
+    """Seconds since the last heartbeat of each other replica, by the clock of the database."""
+
+
 class Metrics(msgspec.Struct, frozen=True):
     """All metrics."""
 
@@ -104,6 +119,7 @@ class Metrics(msgspec.Struct, frozen=True):
     sessions: Sessions
     tasks: TaskCounts
     store: StoreCounts
+    replicas: ReplicaCounts
 
 
 async def collect_metrics(hub: ManagedHub, counters: Counters, principal: Principal) -> Metrics:
@@ -125,6 +141,7 @@ async def collect_metrics(hub: ManagedHub, counters: Counters, principal: Princi
         Sessions(len(hub.core.engine.sessions)),
         TaskCounts(store.tasks),
         store,
+        _count_replicas(hub),
     )
 
 
@@ -146,10 +163,19 @@ def _count_workflows(hub: ManagedHub, total: int) -> Workflows:
     return Workflows(total, ended["succeeded"], ended["failed"], running)
 
 
+def _count_replicas(hub: ManagedHub) -> ReplicaCounts:
+    me, others, now = hub.replicas.describe(), hub.replicas.others, hub.core.store.now()
+    ages = {other.id: round(max(0.0, now - other.last_seen_at), 3) for other in others.values()}
+    return ReplicaCounts(me.id, me.config_digest, hub.core.bus.health, 1 + len(others), ages)
+
+
 def _count_tools(hub: ManagedHub, principal: Principal) -> int:
-    only = hub.core.engine.settings.only_tools
-    rows = (row for row in hub.core.registry[Kind.TOOL] if only is None or row.id in only)
-    return sum(not row.metadata.hidden and hub.core.engine.can_see(principal, row) for row in rows)
+    engine, table = hub.core.engine, hub.core.registry[Kind.TOOL]
+    only = engine.lists.only
+    listed = [row for row in table if not row.metadata.hidden and (only is None or row.id in only)]
+    if not engine.hides and not table.scoped:  # all callers see the same
+        return len(listed)
+    return sum(engine.can_see(principal, row) for row in listed)
 
 
 def _count_skills(hub: ManagedHub) -> SkillCounts:
@@ -158,7 +184,8 @@ def _count_skills(hub: ManagedHub) -> SkillCounts:
         name: CircuitBreaker(breaker.state, breaker.failure_count, breaker.last_error[:MAX_ERROR_CHARACTERS])
         for name, breaker in ({} if guards is None else guards.states()).items()
     }
-    names = [row.id for row in hub.core.registry[Kind.TOOL] if row.id.startswith("skill:")]
+    sorted_after = hub.core.registry[Kind.TOOL].after(_SKILL)
+    names = [row.id for row in takewhile(lambda row: row.id.startswith(_SKILL), sorted_after)]
     open_count = sum(name in breakers and breakers[name].state == "open" for name in names)
     return SkillCounts(len(names) - open_count, len(names), breakers)
 
@@ -175,9 +202,6 @@ async def _count_records(hub: ManagedHub) -> StoreCounts:
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
-Labels = Mapping[str, str]
-Sample = tuple[Labels, float]
-
 
 def format_metrics(metrics: Metrics, counters: Counters) -> str:
     """All metrics in the text format of Prometheus."""
@@ -186,60 +210,55 @@ def format_metrics(metrics: Metrics, counters: Counters) -> str:
 
 
 def _hub_families(metrics: Metrics) -> Iterable[list[str]]:
-    system, store = metrics.system, metrics.store
-    yield _family("info", "gauge", "The version of the hub.", [({"version": system.version}, 1)])
-    yield _family("uptime_seconds", "gauge", "Seconds since the hub was created.", [({}, system.uptime_seconds)])
-    yield _family("memory_bytes", "gauge", "Memory of the process.", [({}, system.memory_bytes)])
-    yield _family(
-        "loop_stalls_total", "counter", "Turns of the event loop that took too long.", [({}, system.loop_stalls)]
-    )
-    yield _family(
-        "loop_stall_seconds_total", "counter", "How long they took together.", [({}, system.loop_stall_seconds)]
-    )
-    yield _family("tools_registered", "gauge", "Tools that are listed.", [({}, metrics.mcp.tools_registered)])
-    yield _family("skills_registered", "gauge", "Executable skills.", [({}, metrics.skills.total_registered)])
-    yield _family("skills_active", "gauge", "Skills whose breaker is not open.", [({}, metrics.skills.active)])
-    breakers = metrics.skills.circuit_breakers.items()
-    yield _family(
-        "circuit_breaker_open",
-        "gauge",
-        "Whether a circuit breaker is open.",
-        [({"capability": name}, one.state == "open") for name, one in breakers],
-    )
-    yield _family(
-        "circuit_breaker_failures",
-        "gauge",
-        "Consecutive failures.",
-        [({"capability": name}, one.failure_count) for name, one in breakers],
-    )
-    workflows = {"total": metrics.workflows.total, "running": metrics.workflows.running}
-    workflows |= {"completed": metrics.workflows.completed, "failed": metrics.workflows.failed}
-    yield _family(
-        "workflows", "gauge", "Workflow instances.", [({"status": name}, count) for name, count in workflows.items()]
-    )
-    yield _family("sessions_open", "gauge", "Sessions that are open on this hub.", [({}, metrics.sessions.open)])
-    yield _family("store_up", "gauge", "Whether the store is available.", [({}, store.status == "ok")])
+    system, skills, store, ran = metrics.system, metrics.skills, metrics.store, metrics.workflows
+    yield _family("info", "gauge", "The version of the hub.", {system.version: 1}, "version")
+    yield _family("uptime_seconds", "gauge", "Seconds since the hub was created.", system.uptime_seconds)
+    yield _family("memory_bytes", "gauge", "Memory of the process.", system.memory_bytes)
+    yield _family("loop_stalls_total", "counter", "Turns of the event loop that took too long.", system.loop_stalls)
+    yield _family("loop_stall_seconds_total", "counter", "How long they took together.", system.loop_stall_seconds)
+    yield _family("tools_registered", "gauge", "Tools that are listed.", metrics.mcp.tools_registered)
+    yield _family("skills_registered", "gauge", "Executable skills.", skills.total_registered)
+    yield _family("skills_active", "gauge", "Skills whose breaker is not open.", skills.active)
+    opened = {name: one.state == "open" for name, one in skills.circuit_breakers.items()}
+    yield _family("circuit_breaker_open", "gauge", "Whether a circuit breaker is open.", opened, "capability")
+    failures = {name: one.failure_count for name, one in skills.circuit_breakers.items()}
+    yield _family("circuit_breaker_failures", "gauge", "Consecutive failures.", failures, "capability")
+    runs = {"total": ran.total, "running": ran.running, "completed": ran.completed, "failed": ran.failed}
+    yield _family("workflows", "gauge", "Workflow instances.", runs, "status")
+    yield _family("sessions_open", "gauge", "Sessions that are open on this hub.", metrics.sessions.open)
+    yield _family("store_up", "gauge", "Whether the store is available.", store.status == "ok")
     records = {"instances": store.instances, "tasks": store.tasks, "sessions": store.sessions}
-    yield _family(
-        "store_records", "gauge", "Records in the store.", [({"kind": kind}, count) for kind, count in records.items()]
-    )
+    yield _family("store_records", "gauge", "Records in the store.", records, "kind")
+    yield from _replica_families(metrics)
+
+
+def _replica_families(metrics: Metrics) -> Iterable[list[str]]:
+    found = metrics.replicas
+    me = {(found.replica, metrics.system.version, found.config): 1}
+    text = "This replica, and the digest of its configuration."
+    yield _family("replica_info", "gauge", text, me, "replica", "version", "config")
+    yield _family("replicas", "gauge", "Replicas that are alive, this one among them.", found.count)
+    yield _family("bus_up", "gauge", "Whether messages reach other replicas.", found.bus == "ok")
+    text = "Seconds since another replica was last seen."
+    yield _family("replica_heartbeat_age_seconds", "gauge", text, found.heartbeat_ages, "replica")
 
 
 def _call_families(counters: Counters) -> Iterable[list[str]]:
-    calls = counters.calls().items()
-    yield _family(
-        "calls_total",
-        "counter",
-        "Calls by capability and outcome.",
-        [({"capability": name, "outcome": outcome}, count) for (name, outcome), count in calls],
-    )
-    denied = sum(count for (_, outcome), count in calls if outcome == "denied")
-    yield _family("denials_total", "counter", "Denied calls.", [({}, denied)])
+    calls = counters.calls()
+    yield _family("calls_total", "counter", "Calls by capability and outcome.", calls, "capability", "outcome")
+    denied = sum(count for (_, outcome), count in calls.items() if outcome == "denied")
+    yield _family("denials_total", "counter", "Denied calls.", denied)
     yield _histogram("call_duration_seconds", "Duration of calls.", counters)
 
 
-def _family(name: str, kind: Literal["gauge", "counter"], text: str, samples: Iterable[Sample]) -> list[str]:
-    return [*_head(name, kind, text), *(_sample(name, labels, value) for labels, value in samples)]
+def _family(
+    name: str, kind: Literal["gauge", "counter"], text: str, values: float | Mapping[Any, float], *labels: str
+) -> list[str]:
+    """A family of one value, or of one for each value of a label or of several."""
+    if not isinstance(values, Mapping):
+        return [*_head(name, kind, text), _sample(name, {}, values)]
+    named = [((key,) if len(labels) == 1 else key, value) for key, value in values.items()]
+    return [*_head(name, kind, text), *(_sample(name, dict(zip(labels, key, strict=True)), v) for key, v in named)]
 
 
 def _histogram(name: str, text: str, counters: Counters) -> list[str]:
@@ -256,7 +275,7 @@ def _head(name: str, kind: str, text: str) -> tuple[str, str]:
     return f"# HELP waypost_{name} {text}", f"# TYPE waypost_{name} {kind}"
 
 
-def _sample(name: str, labels: Labels, value: float) -> str:
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
     pairs = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels.items())
     return f"waypost_{name}{{{pairs}}} {_number(value)}" if pairs else f"waypost_{name} {_number(value)}"
 

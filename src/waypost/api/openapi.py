@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost.api.metrics import Metrics
-from waypost.api.routing import Failure, Route, Routes
+from waypost.api.routing import Failure, PageQuery, Route, Routes
 from waypost.version import __version__
 
 _REF: Final = "#/components/schemas/{name}"
@@ -26,7 +26,11 @@ _FAILURES: Final = {
 @cache
 def build_document(routes: Routes) -> dict[str, Any]:
     """The whole document; it is built once."""
-    types = [Failure, Metrics, *(kind for route in routes.all for kind in (route.body, route.returns) if kind)]
+    types = [
+        Failure,
+        Metrics,
+        *(kind for route in routes.all for kind in (route.hints.get("body"), _answer_type(route)) if kind),
+    ]
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {"/metrics": {"get": _metrics()}, "/api/openapi.json": {"get": _openapi()}}
     for route in routes.all:
@@ -36,8 +40,8 @@ def build_document(routes: Routes) -> dict[str, Any]:
         "info": {
             "title": "Waypost",
             "version": __version__,
-            "description": "Operate a running hub. Everything under /api/v1 needs a key with the role admin, except "
-            "approvals, which need the role that the approval asks for.",
+            "description": "Operate a running hub. Each operation under /api/v1 names the least role that a key needs "
+            "(`x-role`: viewer, operator or admin); approvals need the role that the approval asks for.",
         },
         "security": [{"key": []}],
         "paths": paths,
@@ -48,21 +52,35 @@ def build_document(routes: Routes) -> dict[str, Any]:
 def _operation(route: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": getattr(route.handler, "__name__", route.path),
-        "summary": route.summary,
+        "summary": (route.handler.__doc__ or "").partition("\n")[0].removesuffix("."),
         "tags": [route.path.split("/")[3]],
         "parameters": _parameters(route),
         "responses": {
-            str(route.status): {"description": "Done.", "content": _content(_schema(route.returns), route.answer)},
+            str(route.status): {
+                "description": "Done.",
+                "content": _content(
+                    _schema(_answer_type(route)),
+                    route.answer,
+                    route.streams or "application/json",
+                ),
+            },
             **_failures(),
         },
     }
-    if route.body is not None:
-        operation["requestBody"] = {"required": True, "content": _content(_schema(route.body), route.request)}
+    if not route.any_key:
+        operation["x-role"] = route.role
+    if body := route.hints.get("body"):
+        operation["requestBody"] = {"required": True, "content": _content(_schema(body), route.request)}
     return operation
 
 
-def _content(schema: dict[str, Any], example: Any) -> dict[str, Any]:
-    return {"application/json": {"schema": schema, "example": msgspec.to_builtins(example)}}
+def _answer_type(route: Route) -> Any:
+    """The type of the answer, or of the events of a stream."""
+    return type(route.answer) if route.streams else route.hints["return"]
+
+
+def _content(schema: dict[str, Any], example: Any, media_type: str = "application/json") -> dict[str, Any]:
+    return {media_type: {"schema": schema, "example": msgspec.to_builtins(example)}}
 
 
 def _schema(kind: Any) -> dict[str, Any]:
@@ -72,11 +90,13 @@ def _schema(kind: Any) -> dict[str, Any]:
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in route.variables
+        {"name": part[1:-1], "in": "path", "required": True, "schema": {"type": "string"}}
+        for part in route.segments
+        if part.startswith("{")
     ]
-    if route.query is not None:
-        _, found = msgspec.json.schema_components([route.query], ref_template=_REF)
-        query = found[route.query.__name__]
+    if kind := route.hints.get("query") or (PageQuery if route.paged else None):
+        _, found = msgspec.json.schema_components([kind], ref_template=_REF)
+        query = found[kind.__name__]
         required = query.get("required", ())
         parameters += [
             {"name": name, "in": "query", "required": name in required, "schema": schema}

@@ -7,18 +7,20 @@ from typing import Annotated, Any, Final, Literal, cast
 import msgspec
 from msgspec import Meta
 
-from waypost.api.routing import ManagedHub
+from waypost.api.routing import Listing, ManagedHub
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Chain, Principal
+from waypost.capabilities.registry import unknown_tool
 from waypost.errors import UnknownCapability
 from waypost.identity.authentication import MISSING
 from waypost.policy.rules import Rule
+from waypost.suggestions import did_you_mean
 
 Text = Annotated[str, Meta(min_length=1, max_length=2048)]
 
 
-class PolicyRules(msgspec.Struct, frozen=True):
+class PolicyRules(Listing, frozen=True):
     """All rules, the highest priority first."""
 
     policies: tuple[Rule, ...]
@@ -72,7 +74,8 @@ def _find_principal(hub: ManagedHub, principal_id: str) -> Principal | None:
     for key in hub.authentication.keys:
         if key.id == principal_id:
             return Principal(key.id, key.roles, key.permissions, key.scopes)
-    raise UnknownCapability(f"There is no principal {principal_id}; `waypost keys list` shows all.")
+    hint = did_you_mean(principal_id, (key.id for key in hub.authentication.keys), "; ")
+    raise UnknownCapability(f"There is no principal {principal_id}{hint or '; `waypost keys list` shows all.'}")
 
 
 def _find_capability(hub: ManagedHub, name: str) -> tuple[Capability, str]:
@@ -85,8 +88,8 @@ def _find_capability(hub: ManagedHub, name: str) -> tuple[Capability, str]:
         return prompt, prompt.id
     for resource, _ in hub.core.registry.resources(name):
         return resource, name
-    hub.core.registry.tool(name)  # raises the error for an unknown tool, with a suggestion
-    raise UnknownCapability(f"There is nothing called {name}.")
+    known = [row.id for kind in Kind for row in hub.core.registry[kind]]
+    raise UnknownCapability(unknown_tool(name).message + did_you_mean(name, known, "; "))
 
 
 _RULE: Final = Rule(name="no-shell", type="mcp_restriction", config={"tool_pattern": "shell"}, priority=10)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
-from waypost.api.routing import ManagedHub, Operator
+from waypost.api.routing import Listing, ManagedHub, Operator
 from waypost.config.models import McpConnection
 from waypost.errors import InvalidParams, UnknownCapability
 from waypost.imports.imports import Imports
-from waypost.imports.reports import HeldTool, UpstreamRow
-from waypost.policy.audit import Record
+from waypost.imports.sources import HeldTool, UpstreamRow
 
 
 class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +48,7 @@ class Credential(msgspec.Struct, frozen=True):
     kept: bool
 
 
-class UpstreamRows(msgspec.Struct, frozen=True):
+class UpstreamRows(Listing, frozen=True):
     """All servers."""
 
     upstreams: list[UpstreamRow]
@@ -82,7 +80,7 @@ async def show_upstream(hub: ManagedHub, name: str) -> UpstreamChange:
 async def approve_upstream(hub: ManagedHub, name: str, body: Approval, by: Operator) -> Approved:
     """Approve definitions as they are now, and release tools that were held back."""
     imports = _get_imports(hub, name)
-    approved = await imports.approve(name, body.tool, body.sha256, by.principal.id)
+    approved = await imports.approve(name, body.tool, body.sha256, by.principal.id, by.via)
     return Approved(approved, imports.get_row(name))
 
 
@@ -95,7 +93,7 @@ async def login_upstream(hub: ManagedHub, name: str, body: Login, by: Operator) 
     """Store a user's credentials, encrypted; they are used from the next call on."""
     _check_user_credentials(hub, name)
     await hub.vault.put(body.principal, name, body.headers)
-    _record(hub, "credential.given", name, body.principal, by)
+    hub.core.guard.record_act("upstream.login", by.principal.id, by.via, name, body.principal)
     return Credential(name, body.principal, True)
 
 
@@ -104,7 +102,7 @@ async def logout_upstream(hub: ManagedHub, name: str, body: Logout, by: Operator
     _check_user_credentials(hub, name)
     if await hub.vault.forget(body.principal, name):
         hub.upstreams.forget(name, body.principal)
-        _record(hub, "credential.removed", name, body.principal, by)
+        hub.core.guard.record_act("upstream.logout", by.principal.id, by.via, name, body.principal)
     return Credential(name, body.principal, False)
 
 
@@ -114,13 +112,6 @@ def _check_user_credentials(hub: ManagedHub, name: str) -> None:
         raise UnknownCapability(f"There is no connection {name!r} to an MCP server.")
     if connection.credentials != "user":
         raise InvalidParams(f"All callers share the session of {name}; with `credentials: user` each user has one.")
-
-
-def _record(hub: ManagedHub, action: str, name: str, principal: str, by: Operator) -> None:
-    if hub.core.guard.audit is not None:
-        hub.core.guard.audit.add(
-            Record(time.time(), by.principal.id, by.via, name, "allow", action, principal, outcome="ok")
-        )
 
 
 def _get_imports(hub: ManagedHub, name: str) -> Imports:

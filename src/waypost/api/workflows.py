@@ -1,62 +1,32 @@
-"""Workflow definitions, their instances, and the approvals that instances wait for."""
+"""Workflow definitions, and the approvals that instances wait for."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Coroutine
-from typing import Annotated, Any, Final, Literal, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from waypost.api.routing import ManagedHub, Operator
-from waypost.capabilities.context import Caller, DetachedCaller
-from waypost.capabilities.principals import Chain
+from waypost.api.routing import Listing, ManagedHub, Operator
+from waypost.api.runs import RUN_ID, Text, run_detached
 from waypost.config.models import Workflow
 from waypost.errors import InvalidParams, WorkflowRefused
 from waypost.kinds import convert
-from waypost.redaction import cleared, secrets_of
 from waypost.workflows import graph, views
 from waypost.workflows.approvals import instance_id_of
 from waypost.workflows.definitions import Definition
-from waypost.workflows.engine import Engine
-from waypost.workflows.instance import ADMIN, Instance
-from waypost.workflows.resources import MOST_HISTORY, Page, Runs, mask_answer
+from waypost.workflows.instance import Instance, may_decide
 from waypost.workflows.runner import Outcome
+from waypost.workflows.simulation import ISOLATED, Report, simulate
 from waypost.workflows.stored_definitions import Created
-from waypost.workflows.views import Answer, format_time
+from waypost.workflows.views import format_time
 
 Format = Literal["mermaid", "dot", "svg"]
-Text = Annotated[str, Meta(max_length=2000)]
-Name = Annotated[str, Meta(min_length=1, max_length=512)]
 DefinitionFields = Annotated[dict[str, Any], Meta(description="A workflow as the configuration file has it.")]
 
-Status = Literal[
-    "waiting_for_action",
-    "waiting_for_approval",
-    "waiting_for_workflow",
-    "executing",
-    "going_on",
-    "unknown_outcome",
-    "chain_failed",
-    "succeeded",
-    "failed",
-    "cancelled",
-    "timed_out",
-]
-"""What instances are doing or waiting for, or how they ended."""
-Run = dict[str, Any]
-"""An instance as `workflow.get` answers it, and more."""
-
-ANSWER_TIMEOUT_S: Final = 20.0
-"""How long an answer waits for the transition of an instance; the transition continues without it."""
-_LATER_ERRORS: Final = frozenset({"EXECUTOR_FAILED", "CHAIN_FAILED", "CHAIN_DEPTH_EXCEEDED"})
-"""Errors that came after what was requested was done."""
-_DATA_KEYS: Final = frozenset({"context", "input", "arguments", "error", "lastError", "approval", "delta"})
-"""Keys whose values come from programs, agents and people, and may hold secrets."""
-_INSTANCE_ID: Final = re.compile("wf_[0-9a-f]{24}")
-_Result = TypeVar("_Result")
+_Decide = Callable[..., Coroutine[Any, Any, Outcome]]
 
 
 # Definitions
@@ -74,7 +44,7 @@ class WorkflowRow(msgspec.Struct, frozen=True):
     """How often a created workflow was written; a change may name the one it is based on."""
 
 
-class WorkflowRows(msgspec.Struct, frozen=True):
+class WorkflowRows(Listing, frozen=True):
     """All workflows, by id."""
 
     workflows: list[WorkflowRow]
@@ -85,6 +55,8 @@ class GraphQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     format: Format = "mermaid"
     state: str | None = None
+    styled: bool = True
+    """Whether SVG has a style sheet, background and title; a page that shows it has its own."""
 
 
 class Drawing(msgspec.Struct, frozen=True):
@@ -145,8 +117,63 @@ async def draw_workflow(hub: ManagedHub, id: str, query: GraphQuery) -> Drawing:
     """Draw a workflow."""
     found = _find_definition(hub, id)
     model = msgspec.structs.replace(found.model, title=found.title)
-    draw = {"mermaid": graph.mermaid, "dot": graph.dot, "svg": graph.svg}[query.format]
+    if query.format == "svg":
+        return Drawing("svg", graph.draw(graph.picture(model, query.state), is_styled=query.styled))
+    draw = {"mermaid": graph.mermaid, "dot": graph.dot}[query.format]
     return Drawing(query.format, draw(model, query.state))
+
+
+class StateCounts(msgspec.Struct, frozen=True):
+    """How many instances of a workflow are in each of its states."""
+
+    states: dict[str, int]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A finding of `waypost check`."""
+
+    key: str
+    message: str
+    code: str
+    severity: Literal["error", "warning"]
+
+
+class Problems(msgspec.Struct, frozen=True):
+    """All findings about a workflow."""
+
+    findings: list[Problem]
+
+
+class SimulationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How often to walk through a workflow, how far, and with which random numbers."""
+
+    walks: Annotated[int, Meta(ge=1, le=500)] = 100
+    steps: Annotated[int, Meta(ge=1, le=200)] = 50
+    seed: Annotated[int, Meta(ge=0, le=2**31)] = 0
+
+
+async def count_states(hub: ManagedHub, id: str) -> StateCounts:
+    """Count the instances of a workflow in each of its states."""
+    counts = await hub.core.store.instances.count_by_state(_find_definition(hub, id).id)
+    return StateCounts({name: counts.get(name, 0) for name in _find_definition(hub, id).names} | counts)
+
+
+async def check_workflow(hub: ManagedHub, id: str) -> Problems:
+    """Check a workflow as `waypost check` does."""
+    found = hub.workflows.stored.find_problems(_find_definition(hub, id).id)
+    return Problems([Problem(one.key, one.message, one.code, one.severity) for one in found])
+
+
+async def simulate_workflow(hub: ManagedHub, id: str, body: SimulationRequest) -> Report:
+    """Walk through a workflow at random as `waypost simulate` does; nothing is called, and no instance is created."""
+    found = _find_definition(hub, id)
+
+    def walk() -> Report:
+        definition = Definition(found.id, found.model, ISOLATED)
+        definition.compile()
+        return simulate(definition, walks=body.walks, steps=body.steps, seed=body.seed)
+
+    return await asyncio.to_thread(walk)
 
 
 async def create_workflow(hub: ManagedHub, body: NewWorkflow) -> WorkflowChange:
@@ -241,126 +268,6 @@ def _find_definition(hub: ManagedHub, id: str) -> Definition:
     return found
 
 
-# Instances
-
-
-class RunQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which instances to list."""
-
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-    before: str = ""
-    principal: Name | None = None
-    definition: Name | None = None
-    status: Status | None = None
-
-
-class HistoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which part of a history to show."""
-
-    limit: Annotated[int, Meta(ge=1, le=MOST_HISTORY)] = MOST_HISTORY
-    after: Annotated[int, Meta(ge=0)] = 0
-
-
-class Cancellation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why an instance is cancelled."""
-
-    reason: Text = ""
-
-
-class Resolution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"how": "as"}):
-    """How to resolve a transition whose outcome is unknown."""
-
-    how: Literal["retry", "succeeded", "failed"]
-    output: Any = None
-
-
-async def list_runs(hub: ManagedHub, query: RunQuery) -> Page:
-    """List workflow instances, the newest first."""
-    if query.before and not _INSTANCE_ID.fullmatch(query.before):
-        raise InvalidParams("Invalid cursor in `before`.")
-    return await _runs(hub).list(
-        principal=query.principal,
-        definition=query.definition,
-        status=query.status,
-        before=query.before,
-        limit=query.limit,
-    )
-
-
-async def show_run(hub: ManagedHub, id: str, query: HistoryQuery, by: Operator) -> Run:
-    """Show a workflow instance and its history."""
-    answer = await _runs(hub).show(id, _to_caller(by, id), after=query.after, limit=query.limit)
-    return _to_run(hub, answer)
-
-
-async def cancel_run(hub: ManagedHub, id: str, body: Cancellation, by: Operator) -> Run:
-    """Cancel a workflow instance."""
-    return _to_run(hub, await hub.workflows.engine.cancel(id, _to_caller(by, id), body.reason))
-
-
-async def resolve_run(hub: ManagedHub, id: str, body: Resolution, by: Operator) -> Run:
-    """Resolve a transition whose outcome is unknown."""
-    if body.output is not None and body.how != "succeeded":
-        raise InvalidParams("`output` is only for `succeeded`.")
-    engine, caller = hub.workflows.engine, _to_caller(by, id)
-    _to_run(hub, await engine.get(id, caller))
-    instance = await engine.get_visible(id, by.principal)
-    move = "" if instance.pending_move is None else instance.pending_move.move
-    answer = await _run_detached(
-        engine, engine.submit(id, instance.version, move, {}, caller, resolve=body.how, output=body.output)
-    )
-    if answer is None:
-        answer = await engine.get(id, caller)
-    return _to_run(hub, answer)
-
-
-def _to_caller(by: Operator, run: str) -> Caller:
-    """An operator as the caller of a workflow."""
-    return DetachedCaller(by.principal, Chain(by.via, "console", 0, run))
-
-
-async def _run_detached(engine: Engine, work: Coroutine[Any, Any, _Result]) -> _Result | None:
-    """The result of work that continues when its request is cancelled; None if it takes too long to wait for."""
-    task = engine.runner.spawn(_catch_refusal(work))
-    done, _ = await asyncio.wait({task}, timeout=ANSWER_TIMEOUT_S)
-    if not done:
-        return None
-    result: _Result | WorkflowRefused = task.result()
-    if isinstance(result, WorkflowRefused):
-        raise result
-    return result
-
-
-async def _catch_refusal(work: Coroutine[Any, Any, _Result]) -> _Result | WorkflowRefused:
-    # The engine logs what its tasks raise, and a refusal is for the operator only.
-    try:
-        return await work
-    except WorkflowRefused as error:
-        return error
-
-
-def _runs(hub: ManagedHub) -> Runs:
-    return Runs(hub.workflows.engine, hub.core.store)
-
-
-def _to_run(hub: ManagedHub, answer: Answer) -> Run:
-    """The instance in an answer, with secrets redacted; raises a refusal."""
-    error: dict[str, Any] = answer.data.get("error") or {}
-    if answer.refused and error["code"] not in _LATER_ERRORS:
-        raise WorkflowRefused(error["message"], error["code"])
-    connections = hub.upstreams.connections.values()
-    secrets = secrets_of(*(getattr(one, name, {}) for one in connections for name in ("env", "headers")))
-    run: Run = _redact(mask_answer(answer.data), (*hub.core.guard.secrets, *secrets))
-    return run
-
-
-def _redact(value: Any, secrets: tuple[str, ...]) -> Any:
-    """Redact secrets in the data of an answer; states and names stay, even where a secret is the same word."""
-    if isinstance(value, dict):
-        return {name: (cleared if name in _DATA_KEYS else _redact)(item, secrets) for name, item in value.items()}
-    return [_redact(item, secrets) for item in value] if isinstance(value, list) else value
-
-
 # Approvals
 
 
@@ -371,7 +278,7 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: Annotated[str, Meta(max_length=200)] | None = None
 
 
-class Approvals(msgspec.Struct, frozen=True):
+class Approvals(Listing, frozen=True):
     """What waits for approval, the oldest first."""
 
     approvals: list[dict[str, Any]]
@@ -387,13 +294,14 @@ class Decided(msgspec.Struct, frozen=True, rename="camel"):
     version: int
     status: str
     error: dict[str, Any] | None = None
+    missing: int = 0
+    """How many more people have to approve."""
 
 
 async def list_approvals(hub: ManagedHub, by: Operator) -> Approvals:
     """List what waits for approval by a role of the operator; the role admin sees all."""
-    roles = by.principal.roles
     waiting = await hub.workflows.engine.approvals.waiting()
-    rows = [one for one in waiting if one["role"] in roles or ADMIN in roles]
+    rows = [one for one in waiting if may_decide(one["role"], by.principal)]
     return Approvals(
         [{**one, "given": [{**vote, "at": format_time(vote["at"])} for vote in one["given"]]} for one in rows]
     )
@@ -401,25 +309,25 @@ async def list_approvals(hub: ManagedHub, by: Operator) -> Approvals:
 
 async def approve(hub: ManagedHub, id: str, body: Decision, by: Operator) -> Decided:
     """Approve a transition that waits for people."""
-    approvals = hub.workflows.engine.approvals
-    return await _decide(hub, id, "approved", approvals.approve(id, by.principal, by.via, body.reason, body.digest))
+    return await _decide(hub, id, "approved", hub.workflows.engine.approvals.approve, body, by)
 
 
 async def reject(hub: ManagedHub, id: str, body: Decision, by: Operator) -> Decided:
     """Reject a transition that waits for people."""
-    approvals = hub.workflows.engine.approvals
-    return await _decide(hub, id, "rejected", approvals.reject(id, by.principal, by.via, body.reason, body.digest))
+    return await _decide(hub, id, "rejected", hub.workflows.engine.approvals.reject, body, by)
 
 
 async def _decide(
-    hub: ManagedHub, id: str, word: Literal["approved", "rejected"], work: Coroutine[Any, Any, Outcome]
+    hub: ManagedHub, id: str, word: Literal["approved", "rejected"], decide: _Decide, body: Decision, by: Operator
 ) -> Decided:
     engine = hub.workflows.engine
-    outcome = await _run_detached(engine, work)
+    outcome = await run_detached(engine, decide(id, by.principal, by.via, body.reason, body.digest))
     instance: Instance | None = outcome.instance if outcome is not None else await engine.cache.get(instance_id_of(id))
     assert instance is not None
     failure = None if outcome is None or word == "rejected" else outcome.error
-    return Decided(id, word, instance.id, instance.state.name, instance.version, instance.status, failure)
+    approval = None if instance.pending_move is None else instance.pending_move.approval
+    missing = approval.needed - len(approval.given) if approval is not None and approval.id == id else 0
+    return Decided(id, word, instance.id, instance.state.name, instance.version, instance.status, failure, missing)
 
 
 # Examples for the OpenAPI document
@@ -438,40 +346,33 @@ CHANGE: Final = WorkflowChange(_ROW)
 REMOVED: Final = Removed("release")
 DOCUMENT: Final = WorkflowDocument(1, {"name": "release", **_FIELDS}, [])
 DEFINITION: Final = {**msgspec.to_builtins(_ROW), "definitionId": "release", "initialState": "draft", "states": {}}
+COUNTS: Final = StateCounts({"draft": 3, "shipped": 12})
+PROBLEMS: Final = Problems([Problem("workflows.release.states.draft", "No way leads on.", "dead_end", "warning")])
+SIMULATION: Final = SimulationRequest()
+SIMULATED: Final = Report(
+    workflow="release",
+    walks=100,
+    steps=50,
+    seed=0,
+    ok=True,
+    states={"draft": 100},
+    endings={"succeeded": 100},
+    never_reached=[],
+    unreachable=[],
+    never_taken=[],
+    dead_ends=[],
+    chain_failures=[],
+)
 DRAWING: Final = Drawing("mermaid", "stateDiagram-v2\n")
-
-_RUN_ID: Final = "wf_0199a1b2c3d4e5f60718293a"
-_RUN_ROW: Final = {
-    "workflowId": _RUN_ID,
-    "definitionId": "release",
-    "state": "review",
-    "version": 3,
-    "status": "waiting_for_action",
-    "principal": "ci",
-    "startedAt": "2029-01-01T00:00:00.000Z",
-}
-_COMMIT: Final = {
-    "version": 1,
-    "at": "2029-01-01T00:00:00.000Z",
-    "transition": "$start",
-    "from": None,
-    "to": "draft",
-    "by": "ci",
-    "delta": {},
-}
-RUNS: Final = Page([_RUN_ROW], _RUN_ID)
-RUN: Final = {**_RUN_ROW, "context": {"tests": True}, "links": []}
-RUN_WITH_HISTORY: Final = {**RUN, "history": [_COMMIT]}
-CANCELLATION: Final = Cancellation("it is not needed any more")
-CANCELLED: Final = {**RUN, "status": "cancelled"}
-RESOLUTION: Final = Resolution("succeeded", {"ok": True})
 
 _APPROVAL: Final = {
     "id": "ap_0199a1b2c3d4e5f60718293a_5f0c41aa7b21",
-    "workflowId": _RUN_ID,
+    "workflowId": RUN_ID,
     "definitionId": "release",
     "state": "review",
     "transition": "ship",
+    "title": "Release",
+    "targets": ["shipped"],
     "requestedBy": "ci",
     "requestedAt": "2029-01-01T00:00:00.000Z",
     "expiresAt": "2029-01-08T00:00:00.000Z",
@@ -485,6 +386,6 @@ _APPROVAL: Final = {
 }
 APPROVALS: Final = Approvals([_APPROVAL])
 APPROVAL: Final = Decision("looks good", "sha256:41aa")
-APPROVED: Final = Decided(str(_APPROVAL["id"]), "approved", _RUN_ID, "shipped", 4, "succeeded")
+APPROVED: Final = Decided(str(_APPROVAL["id"]), "approved", RUN_ID, "shipped", 4, "succeeded")
 REJECTION: Final = Decision("not on a Friday")
-REJECTED: Final = Decided(str(_APPROVAL["id"]), "rejected", _RUN_ID, "review", 4, "waiting_for_action")
+REJECTED: Final = Decided(str(_APPROVAL["id"]), "rejected", RUN_ID, "review", 4, "waiting_for_action")

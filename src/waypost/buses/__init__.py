@@ -2,5 +2,6 @@
 
 from waypost.buses.bus import Bus, Subscription
 from waypost.buses.local import LocalBus
+from waypost.buses.urls import create_bus
 
-__all__ = ["Bus", "LocalBus", "Subscription"]
+__all__ = ["Bus", "LocalBus", "Subscription", "create_bus"]

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain, count
 from typing import Any, Final, TypeVar
 
-from waypost.buses.bus import MAX_WAITING_MESSAGES, Receive, Respond, check_message, check_subject
+from waypost.buses.bus import MAX_WAITING_MESSAGES, Health, Receive, Respond, check_message, check_subject
 from waypost.errors import DeadlineExceeded, NoHolder, RemoteError, WaypostError
 from waypost.loops import maybe_await
 
@@ -29,10 +29,29 @@ class LocalBus:
         self._responders: dict[str, list[_Responder]] = {}
         self._turns = count()
 
+    @property
+    def health(self) -> Health:
+        """Always `ok`: there is nothing to lose."""
+        return "ok"
+
+    async def open(self) -> None:
+        """Do nothing."""
+
+    def on_reconnect(self, call: Callable[[], None]) -> None:
+        """Do nothing: there is no connection."""
+
     async def publish(self, subject: str, message: bytes) -> None:
         """Send a message to all subscribers of a subject."""
-        check_subject(subject)
-        check_message(message)
+        self.deliver(check_subject(subject), check_message(message))
+
+    def deliver(self, subject: str, message: bytes, pattern: str | None = None) -> None:
+        """Queue a message for all subscribers of a subject, or only for those of exactly this pattern."""
+        if pattern is not None:
+            asked = pattern.split(".")
+            for subscriber in (*self._exact.get(pattern, ()), *self._patterns):
+                if subscriber.words == asked:
+                    subscriber.add(subject, message)
+            return
         for subscriber in self._exact.get(subject, ()):
             subscriber.add(subject, message)
         if self._patterns:
@@ -40,6 +59,10 @@ class LocalBus:
             for subscriber in self._patterns:
                 if _matches(subscriber.words, words):
                     subscriber.add(subject, message)
+
+    def has_responder(self, name: str) -> bool:
+        """Whether a request to a name would be responded to here."""
+        return name in self._responders
 
     async def subscribe(self, subject: str, receive: Receive) -> _Subscriber:
         """Receive the messages of a subject or a pattern of subjects."""
@@ -89,18 +112,22 @@ def _join(members: dict[str, list[T]], name: str, one: T) -> Callable[[], None]:
     return leave
 
 
-class _Member:
+class Member:
     """A subscriber or responder, until it ends."""
 
     def __init__(self) -> None:
         self.leave: Callable[[], None] | None = None
         self._running: set[asyncio.Task[Any]] = set()
 
-    async def end(self) -> None:
-        """Receive nothing new, and wait for what is being processed."""
+    def detach(self) -> None:
+        """Receive nothing new."""
         leave, self.leave = self.leave, None
         if leave is not None:
             leave()
+
+    async def end(self) -> None:
+        """Receive nothing new, and wait for what is being processed."""
+        self.detach()
         running = self._running - {asyncio.current_task()}
         if running:
             await asyncio.wait(running)
@@ -112,7 +139,7 @@ class _Member:
         return task
 
 
-class _Subscriber(_Member):
+class _Subscriber(Member):
     """A subscriber, and the messages that wait for it."""
 
     def __init__(self, words: list[str], receive: Receive) -> None:
@@ -143,7 +170,7 @@ class _Subscriber(_Member):
         self._is_receiving = False
 
 
-class _Responder(_Member):
+class _Responder(Member):
     """Responds to requests to a name."""
 
     def __init__(self, respond: Respond) -> None:

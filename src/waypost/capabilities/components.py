@@ -13,14 +13,25 @@ from typing import Any, ClassVar, Final, Literal, Self
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability
+from waypost.capabilities.capability import Capability, Options, name_in_errors, parse_options
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.names import check_name, snake_case
-from waypost.capabilities.options import Options, name_in_errors, parse_options
 from waypost.capabilities.schemas import signatures
 from waypost.capabilities.schemas.forms import OPEN, Arguments
 from waypost.capabilities.schemas.signatures import underlying
 from waypost.errors import DefinitionError
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What runs for a prompt or resource, and what it takes."""
+
+    arguments: Arguments
+    handler: Handler
+    arity: int
+    is_async: bool
+    description: str | None
+    owner: str | None = None
 
 
 class Component:
@@ -40,6 +51,7 @@ class Component:
         cls._given = {key: value for key, value in cls._given.items() if key != "name"} | given
         cls._options = parse_options(cls._given, subject, cls._options_type)
         cls._fields = name_in_errors(subject, lambda: tuple(_fields(cls)))
+        # Built once and thrown away: a mistake is reported where the class is written, not where it is registered.
         if hasattr(cls, cls._entry):
             name_in_errors(subject, lambda: object.__new__(cls)._capability())
 
@@ -70,6 +82,8 @@ class Component:
         raise NotImplementedError
 
     def _filled(self, values: Mapping[str, Any]) -> Self:
+        # Calls run at the same time, each with its own arguments as attributes. A class may have an `__init__` of its
+        # own, which is for the program that registers it and not for calls.
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy.__dict__.update(values)
@@ -89,6 +103,12 @@ class Component:
         if arity == 2:
             return lambda values, ctx: entry(self._filled(values), values, ctx), arity
         raise DefinitionError(f"{self._entry}() takes at most (self, args, ctx).")
+
+    def _body(self) -> Body:
+        cls = type(self)
+        handler, arity = self._handler()
+        description = description_of(cls, cls._options)
+        return Body(self._arguments(), handler, arity, is_async(getattr(cls, self._entry)), description, cls.__name__)
 
 
 def _fields(cls: type[Component]) -> list[tuple[str, Any, Any]]:
@@ -183,6 +203,11 @@ class Shape:
             return lambda _args, _ctx: function()
         return (lambda args, _: function(args)) if self.arity == 1 else function
 
+    def body(self, function: Callable[..., Any], options: Options) -> Body:
+        """The function as the body of a prompt or resource."""
+        description = description_of(function, options)
+        return Body(self.arguments, self.handler(function), self.arity, is_async(function), description)
+
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling `function` returns a coroutine."""
@@ -242,9 +267,6 @@ def description_of(subject: object, options: Options) -> str | None:
     """The description of `subject`: the option, else its docstring."""
     if options.description is not None:
         return options.description
-    doc = (
-        inspect.getdoc(unwrap_partial(subject))
-        if not isinstance(subject, type)
-        else inspect.cleandoc(subject.__dict__.get("__doc__") or "")
-    )
-    return doc or None
+    if isinstance(subject, type):  # its own: that of a base class describes something else
+        return inspect.cleandoc(subject.__dict__.get("__doc__") or "") or None
+    return inspect.getdoc(unwrap_partial(subject)) or None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from waypost.capabilities import questions
 from waypost.capabilities.principals import Chain, Principal
@@ -15,15 +17,8 @@ from waypost.capabilities.questions import (
     Root,
     SamplingAnswer,
     check_supported,
-    form_question,
-    parse_roots,
-    parse_sampling_answer,
-    roots_question,
-    sampling_question,
-    url_question,
 )
 from waypost.capabilities.results import Result
-from waypost.capabilities.session import Session
 from waypost.errors import CapabilityNotSupported, NoAnswer, RemoteError, WaypostError
 from waypost.loops import maybe_await
 from waypost.wire.definitions import Implementation
@@ -33,6 +28,88 @@ from waypost.wire.versions import V2026_07_28
 if TYPE_CHECKING:
     from waypost.capabilities.capability import Capability
     from waypost.capabilities.registry import Registry
+
+
+ListKind: TypeAlias = Literal["tools", "prompts", "resources"]
+LISTS: Final[tuple[str, ...]] = get_args(ListKind)
+
+
+class Session(ABC):
+    """One client and the values that handlers keep for it."""
+
+    __slots__ = ("_assigns", "client_capabilities", "client_info", "id")
+
+    def __init__(
+        self, session_id: str, client_info: Implementation | None, client_capabilities: Mapping[str, Any]
+    ) -> None:
+        self.id = session_id
+        self.client_info = client_info
+        self.client_capabilities = client_capabilities
+        self._assigns: dict[str, Any] = {}
+
+    @property
+    def assigns(self) -> Mapping[str, Any]:
+        """The values that were `put` here, read-only."""
+        return MappingProxyType(self._assigns)
+
+    async def put(self, key: str, value: Any) -> None:
+        """Keep a value with the session; its later requests see it, other sessions never do."""
+        self._assigns[key] = value
+
+    @abstractmethod
+    async def notify_changed(self, kind: ListKind) -> None:
+        """Notify only this client that one of its lists changed."""
+
+    @abstractmethod
+    async def send_log(self, level: str, message: str, data: Mapping[str, Any] | None = None) -> None:
+        """Send a log message, if the client asked for that level."""
+
+    @abstractmethod
+    async def send_progress(
+        self, token: int | str, value: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Report the progress of something the client gave a token for."""
+
+    @abstractmethod
+    async def send_resource_updated(self, uri: str, timestamp: Any = None) -> None:
+        """Notify the client that a resource it subscribed to changed."""
+
+    @abstractmethod
+    async def send_task_status(self, task_id: str) -> None:
+        """Notify the client of the status of one of its tasks."""
+
+    async def send_elicitation_complete(self, elicitation_id: str) -> None:  # noqa: B027  # other versions have no such notification
+        """Notify the client that a URL elicitation is complete; only sessions of 2025-11-25 have that notification."""
+
+    async def send_elicitation(self, message: str, schema: Any, timeout: float = 30.0) -> str:  # noqa: ASYNC109
+        """Ask the user of the client without waiting; the answer arrives at the hook `on_elicitation`."""
+        raise self._no_request_error({"elicitation": {"form": {}}}, "elicit")
+
+    async def send_sampling(
+        self,
+        messages: Any,
+        *,
+        max_tokens: int = 1024,
+        timeout: float = 30.0,  # noqa: ASYNC109
+        **options: Any,
+    ) -> str:
+        """Ask the client's model without waiting; the answer arrives at the hook `on_sampling`."""
+        raise self._no_request_error({"sampling": {}}, "sample")
+
+    async def send_roots(self, timeout: float = 30.0) -> str:  # noqa: ASYNC109
+        """Ask for the client's roots without waiting; the answer arrives at the hook `on_roots`."""
+        raise self._no_request_error({"roots": {}}, "roots")
+
+    def _no_request_error(self, needs: Mapping[str, Any], instead: str) -> NoAnswer:
+        """The error of a client that can be asked only within a request; `CapabilityNotSupported` if not even then."""
+        check_supported(self.client_capabilities, needs)
+        return NoAnswer(f"A stateless client cannot be asked outside of a request; use await ctx.{instead}() in it.")
+
+
+def check_list(kind: str) -> None:
+    """Raise `ValueError` for a list that MCP does not have."""
+    if kind not in LISTS:
+        raise ValueError(f"There is no list {kind!r} that could change; there are {', '.join(LISTS)}.")
 
 
 class Caller(Protocol):
@@ -89,7 +166,7 @@ class Services(Protocol):
 class Context:
     """One call, as its handler sees it."""
 
-    __slots__ = ("_assigns", "_caller", "_capability", "_deadline", "_services", "_steps")
+    __slots__ = ("_assigns", "_capability", "_deadline", "_services", "_steps", "caller")
 
     def __init__(
         self,
@@ -98,7 +175,8 @@ class Context:
         deadline: Pausable | None = None,
         capability: Capability | None = None,
     ) -> None:
-        self._caller = caller
+        self.caller = caller
+        """The caller, for passing a call on."""
         self._services = services
         self._deadline = deadline
         self._capability = capability
@@ -106,29 +184,24 @@ class Context:
         self._steps: dict[str, Any] | None = None
 
     @property
-    def caller(self) -> Caller:
-        """The caller, for passing a call on."""
-        return self._caller
-
-    @property
     def session(self) -> Session:
         """The session of the call."""
-        return self._caller.session
+        return self.caller.session
 
     @property
     def principal(self) -> Principal:
         """Who calls."""
-        return self._caller.principal
+        return self.caller.principal
 
     @property
     def request_id(self) -> RequestId | None:
         """The id the client gave this request."""
-        return self._caller.request_id
+        return self.caller.request_id
 
     @property
     def client_info(self) -> Implementation | None:
         """Name and version that the client gave."""
-        return self._caller.client_info
+        return self.caller.client_info
 
     @property
     def assigns(self) -> dict[str, Any]:
@@ -140,12 +213,12 @@ class Context:
     @property
     def cancelled(self) -> bool:
         """Whether the call was cancelled or its deadline has passed; to be checked in long synchronous work."""
-        return self._caller.cancelled or (self._deadline is not None and self._deadline.expired)
+        return self.caller.cancelled or (self._deadline is not None and self._deadline.expired)
 
     @property
     def idempotency_key(self) -> str | None:
         """The idempotency key of a call that a workflow makes, the same when the call is repeated; else `None`."""
-        return self._caller.chain.key or None
+        return self.caller.chain.key or None
 
     @property
     def registry(self) -> Registry:
@@ -160,11 +233,11 @@ class Context:
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress; does nothing when the client did not ask for it."""
-        await self._caller.progress(value, total, message)
+        await self.caller.progress(value, total, message)
 
     async def log(self, level: str, message: str, data: Mapping[str, Any] | None = None) -> None:
         """Send a log message to the client, if it asked for that level."""
-        await self._caller.log(level, message, data)
+        await self.caller.log(level, message, data)
 
     async def elicit(
         self,
@@ -177,9 +250,11 @@ class Context:
     ) -> ElicitationAnswer:
         """Ask the user of the client to fill in a form, or to open a `url`."""
         if url is not None:
-            return questions.parse_elicitation_answer(await self._ask(url_question(message, url, key, within)), None)
-        shown = questions.to_older_form(questions.to_form(schema), self._caller.version)
-        return questions.parse_elicitation_answer(await self._ask(form_question(message, shown, key, within)), shown)
+            question, form = questions.url_question(message, url, key, within), None
+        else:
+            form = questions.to_older_form(questions.to_form(schema), self.caller.version)
+            question = questions.form_question(message, form, key, within)
+        return questions.parse_elicitation_answer(await self._ask(question), form)
 
     async def sample(
         self,
@@ -191,11 +266,12 @@ class Context:
         **options: Any,
     ) -> SamplingAnswer:
         """Ask the client's model; options are `system_prompt`, `temperature`, `tools` and others of the protocol."""
-        return parse_sampling_answer(await self._ask(sampling_question(messages, options, max_tokens, key, within)))
+        question = questions.sampling_question(messages, options, max_tokens, key, within)
+        return questions.parse_sampling_answer(await self._ask(question))
 
     async def roots(self, *, key: str | None = None, within: float = ANSWER_TIMEOUT_S) -> list[Root]:
         """The client's roots: the places it works in."""
-        return parse_roots(await self._ask(roots_question(key, within)))
+        return questions.parse_roots(await self._ask(questions.roots_question(key, within)))
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """Run a step once per call and keep its result.
@@ -206,7 +282,7 @@ class Context:
         if self._steps is None:
             self._steps = {}
         if key not in self._steps:
-            self._steps[key] = await self._caller.once(key, function)
+            self._steps[key] = await self.caller.once(key, function)
         return self._steps[key]
 
     async def _ask(self, question: Question) -> Any:
@@ -218,11 +294,11 @@ class Context:
 
     async def invoke(self, capability: str, arguments: dict[str, Any] | None = None) -> Result:
         """Call another tool through the same pipeline, with at most the rights of this call."""
-        return await self._services.invoke(capability, arguments or {}, self._caller, self._capability)
+        return await self._services.invoke(capability, arguments or {}, self.caller, self._capability)
 
     def require(self, permission: str) -> None:
         """Raise `PolicyDenied` when this call does not have a permission."""
-        self._services.require(permission, self._caller, self._capability)
+        self._services.require(permission, self.caller, self._capability)
 
     async def notify_resource_updated(self, uri: str) -> None:
         """Notify all subscribers of `uri` that it changed."""
@@ -230,7 +306,7 @@ class Context:
 
     async def close_stream(self) -> None:
         """Close the stream before the result; the client reconnects and resumes. Only for clients that can."""
-        await self._caller.close_stream()
+        await self.caller.close_stream()
 
 
 Handler = Callable[[Any, Context], Awaitable[Any] | Any]
@@ -244,9 +320,10 @@ def pause_deadline(ctx: Context) -> AbstractContextManager[None]:
 
 async def ask_client(ctx: Context, question: Question) -> Any:
     """Send a request to the client, also one of an upstream or worker; `RemoteError` is the client's own error."""
-    check_supported(ctx._caller.client_capabilities, question.needs)
+    questions.check_supported(ctx.caller.client_capabilities, question.needs)
+    # A person may take minutes; that time is not the tool's.
     with pause_deadline(ctx):
-        return await ctx._caller.ask(question)
+        return await ctx.caller.ask(question)
 
 
 class DetachedCaller:

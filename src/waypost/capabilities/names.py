@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from typing import Final, Literal
+from typing import Final
 
 from waypost.errors import DefinitionError
 
@@ -13,7 +13,25 @@ _WIRE_NAME: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 _PORTABLE: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NOT_PORTABLE: Final = re.compile(r"[^a-zA-Z0-9_-]")
-_PORTABLE_LENGTH: Final = 64
+# Clients put the name of the server before that of a tool, and some model APIs take 64 characters in all.
+_SHORTENED_LENGTH: Final = 48
+
+PORTABLE_CLIENTS: Final = frozenset(
+    {
+        "Anthropic/ClaudeAI",
+        "claude-ai",
+        "claude-code",
+        "cursor-vscode",
+        "opencode",
+    }
+)
+"""Clients, by `clientInfo.name`, that refuse or confuse canonical names.
+
+Two were seen by `make interop`: Claude Code and opencode replace characters and then offer one of two tools whose
+names have become equal; opencode also sends long names, which its model's API refuses. The others are reported to
+refuse a name with a dot: Claude Desktop and claude.ai, then without any tool of the server, and Cursor without that
+tool.
+"""
 
 
 def snake_case(class_name: str) -> str:
@@ -44,13 +62,18 @@ def to_portable(name: str) -> str:
         return name
     spelled = name.lower() if " " in name else name
     plain = _NOT_PORTABLE.sub("_", spelled.replace(":", "__"))
-    return plain if len(plain) <= _PORTABLE_LENGTH else disambiguate(name, plain)
+    return plain if len(plain) <= _SHORTENED_LENGTH else disambiguate(name, plain)
 
 
 def disambiguate(name: str, taken: str, attempt: int = 0) -> str:
     """A portable name for `name` when another tool has `taken`; a different one for each attempt."""
     digest = hashlib.sha256(f"{name}{attempt or ''}".encode()).hexdigest()[:8]
-    return f"{taken[: _PORTABLE_LENGTH - 9]}_{digest}"
+    return f"{taken[: _SHORTENED_LENGTH - 9]}_{digest}"
+
+
+def needs_portable_names(client: str) -> bool:
+    """Whether a client, by the name it gives itself, gets portable names; `mcp-remote` adds its own to that name."""
+    return client.partition(" (via ")[0] in PORTABLE_CLIENTS
 
 
 def fold_name(name: str) -> str:
@@ -60,18 +83,10 @@ def fold_name(name: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
-Surface = Literal["gateway", "full", "both"]
-"""The seven tools of the gateway, every visible capability, or both."""
-
 GATEWAY_TOOLS: Final = frozenset(
     {
-        "gateway.describe",
-        "gateway.home",
-        "gateway.search",
-        "workflow.explain",
-        "workflow.get",
-        "workflow.start",
-        "workflow.submit",
+        *("gateway.describe", "gateway.home", "gateway.search"),
+        *("workflow.explain", "workflow.get", "workflow.start", "workflow.submit"),
     }
 )
 """The names of the seven tools of the gateway."""

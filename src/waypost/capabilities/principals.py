@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 
-class Principal(msgspec.Struct, frozen=True):
+class Principal(msgspec.Struct, frozen=True, weakref=True):
     """An authenticated identity; `policy` decides what it may do."""
 
     id: str
@@ -39,6 +39,15 @@ class Chain(msgspec.Struct, frozen=True):
     token: str | None = None
     key: str = ""
     """The idempotency key of a call that a workflow makes; a repeated call has the same."""
+    hops: int = 0
+    """How many workers the call came through."""
+    behind: tuple[Principal, ...] = ()
+    """The worker that makes the call and the principals that it acts for: rules for any of them apply."""
+
+    @property
+    def way_in(self) -> str:
+        """How its caller reached the hub: its type, or for an operator the program, such as `cli`."""
+        return self.caller if self.type == "console" else self.type
 
 
 FROM_OUTSIDE: Final = Chain("mcp", "mcp")

@@ -9,23 +9,14 @@ from typing import Any, ClassVar, Final
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind, McpFeatures
-from waypost.capabilities.components import (
-    Component,
-    TextArguments,
-    description_of,
-    inspect_shape,
-    is_async,
-    list_choices,
-    resolve_hints,
-)
-from waypost.capabilities.context import Handler
+from waypost.capabilities.capability import Capability, Kind, McpFeatures, Options, name_in_errors
+from waypost.capabilities.components import Body, Component, TextArguments, inspect_shape, list_choices, resolve_hints
 from waypost.capabilities.names import check_name
-from waypost.capabilities.options import Options, name_in_errors
+from waypost.capabilities.results import as_block
 from waypost.capabilities.schemas import forms, signatures
 from waypost.capabilities.schemas.forms import OPEN, Arguments
 from waypost.errors import CallError, DefinitionError
-from waypost.wire.content import CONTENT_TYPES, Block, as_block
+from waypost.wire.content import CONTENT_TYPES, Block
 from waypost.wire.definitions import PromptArgument, PromptDefinition
 
 
@@ -42,19 +33,7 @@ class Prompt(Component):
     _entry: ClassVar[str] = "messages"
 
     def _capability(self) -> Capability:
-        cls = type(self)
-        handler, arity = self._handler()
-        return _prompt(
-            self.component_name(),
-            cls._options,
-            fields=list(cls._fields),
-            arguments=self._arguments(),
-            handler=handler,
-            arity=arity,
-            asynchronous=is_async(getattr(cls, self._entry)),
-            description=description_of(cls, cls._options),
-            owner=cls.__name__,
-        )
+        return _prompt(self.component_name(), self._options, self._body(), self._fields)
 
 
 def prompt_from_function(function: Callable[..., Any], options: Options) -> Capability:
@@ -63,16 +42,7 @@ def prompt_from_function(function: Callable[..., Any], options: Options) -> Capa
 
     def build() -> Capability:
         shape = inspect_shape(function, declared=None, skip_self=False)
-        return _prompt(
-            check_name(name),
-            options,
-            fields=_fields_of(function, shape.arguments),
-            arguments=shape.arguments,
-            handler=shape.handler(function),
-            arity=shape.arity,
-            asynchronous=is_async(function),
-            description=description_of(function, options),
-        )
+        return _prompt(check_name(name), options, shape.body(function, options), _fields_of(function, shape.arguments))
 
     made: Capability = name_in_errors(f"Prompt {name!r}", build)
     return made
@@ -80,31 +50,14 @@ def prompt_from_function(function: Callable[..., Any], options: Options) -> Capa
 
 def _fields_of(function: Callable[..., Any], arguments: Arguments) -> list[tuple[str, Any, Any]]:
     known = resolve_hints(function)
-    parameters = inspect.signature(function).parameters
-    return [
-        (
-            name,
-            known.get(name, str),
-            signatures.MISSING if parameters[name].default is inspect.Parameter.empty else parameters[name].default,
-        )
-        for name in arguments.schema.get("properties", {})
-        if name in parameters
-    ]
+    parameters = inspect.signature(function).parameters.values()
+    defaults = {one.name: signatures.MISSING if one.default is one.empty else one.default for one in parameters}
+    named = [name for name in arguments.schema.get("properties", {}) if name in defaults]
+    return [(name, known.get(name, str), defaults[name]) for name in named]
 
 
-def _prompt(
-    name: str,
-    options: Options,
-    *,
-    fields: Sequence[tuple[str, Any, Any]],
-    arguments: Arguments,
-    handler: Handler,
-    arity: int,
-    asynchronous: bool,
-    description: str | None,
-    owner: str | None = None,
-) -> Capability:
-    properties: Mapping[str, Any] = arguments.schema.get("properties", {})
+def _prompt(name: str, options: Options, body: Body, fields: Sequence[tuple[str, Any, Any]]) -> Capability:
+    properties: Mapping[str, Any] = body.arguments.schema.get("properties", {})
     listed = [
         PromptArgument(
             field,
@@ -116,15 +69,15 @@ def _prompt(
     return Capability(
         kind=Kind.PROMPT,
         id=name,
-        definition=PromptDefinition(name, arguments=listed or UNSET, **options.definition(description)),
-        handler=handler,
-        is_async=asynchronous,
-        arguments=OPEN if not fields else TextArguments(arguments),
-        owner=owner,
+        definition=PromptDefinition(name, arguments=listed or UNSET, **options.definition(body.description)),
+        handler=body.handler,
+        is_async=body.is_async,
+        arguments=OPEN if not fields else TextArguments(body.arguments),
+        owner=body.owner,
         mcp=McpFeatures(
             choices={field: offered for field, annotation, _ in fields if (offered := list_choices(annotation))}
         ),
-        **options.traits(arity),
+        **options.traits(body.arity),
     )
 
 
@@ -178,16 +131,15 @@ def prompt_from_template(
         argument: {"type": "string", "required": required, **({"description": text} if text else {})}
         for argument, text, required in arguments
     }
-    return _prompt(
-        check_name(name),
-        Options(title=title),
-        fields=[(argument, str, signatures.MISSING if required else None) for argument, _, required in arguments],
-        arguments=forms.declared(fields, raw=False) if fields else OPEN,
-        handler=lambda values, _: _render(name, template, values),
+    body = Body(
+        forms.declared(fields, raw=False) if fields else OPEN,
+        lambda values, _: _render(name, template, values),
         arity=2,
-        asynchronous=False,
+        is_async=False,
         description=description,
     )
+    typed = [(argument, str, signatures.MISSING if required else None) for argument, _, required in arguments]
+    return _prompt(check_name(name), Options(title=title), body, typed)
 
 
 def _render(name: str, template: str, values: Mapping[str, Any]) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from waypost.capabilities.schemas.fields import parse
-from waypost.capabilities.schemas.forms import is_raw
+from waypost.capabilities.results import as_block
+from waypost.capabilities.schemas.forms import is_raw, parse
 from waypost.capabilities.schemas.validators import Validator, check_limits
 from waypost.errors import CapabilityNotSupported, DefinitionError, InvalidAnswer, SchemaNotAllowed, shorten
-from waypost.wire.content import CONTENT_TYPES, Audio, Image, Text, as_block
+from waypost.wire.content import CONTENT_TYPES, Audio, Image, Text
 from waypost.wire.versions import V2025_11_25, at_least
 
 ANSWER_TIMEOUT_S: Final = 300.0
+T = TypeVar("T")
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -67,15 +68,10 @@ def check_supported(capabilities: Mapping[str, Any], needs: Mapping[str, Any]) -
     """Raise `CapabilityNotSupported` for a request that the client did not declare it can answer."""
     for name, inner in needs.items():
         offered = capabilities.get(name)
-        if offered is None or (name == "elicitation" and not _offers_mode(offered, inner)):
+        if name == "elicitation" and offered is not None and not offered:
+            offered = {"form": {}}  # a client that declares no mode supports forms: there were no others once
+        if offered is None or (isinstance(inner, dict) and any(key not in offered for key in inner)):
             raise CapabilityNotSupported({name: inner})
-        if name != "elicitation" and isinstance(inner, dict) and any(key not in offered for key in inner):
-            raise CapabilityNotSupported({name: inner})
-
-
-def _offers_mode(offered: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether a client supports these modes of elicitation; one that declares none supports forms."""
-    return all(mode in offered or (mode == "form" and not offered) for mode in wanted)
 
 
 def form_question(message: str, schema: dict[str, Any], key: str | None, within: float) -> Question:
@@ -135,26 +131,27 @@ def _sampling_message(part: Any) -> dict[str, Any]:
 
 def parse_sampling_answer(result: Any) -> SamplingAnswer:
     """The answer of a sampling request, its content as blocks where their type is known."""
+    given = _convert(result, SamplingAnswer)
+    content = [_block(part) for part in given.content] if isinstance(given.content, list) else _block(given.content)
+    return msgspec.structs.replace(given, content=content)
+
+
+def _convert(result: Any, kind: type[T]) -> T:
     try:
-        given = msgspec.convert(result, SamplingAnswer)
-        content = [_block(part) for part in given.content] if isinstance(given.content, list) else _block(given.content)
+        return msgspec.convert(result, kind)
     except msgspec.ValidationError as error:
         raise InvalidAnswer(f"The client's answer is malformed: {error}.") from None
-    return msgspec.structs.replace(given, content=content)
 
 
 def _block(part: Any) -> Any:
     if isinstance(part, dict) and part.get("type") in ("text", "image", "audio"):
-        return msgspec.convert(part, Text | Image | Audio)
+        return _convert(part, Text | Image | Audio)  # type: ignore[arg-type]  # a union is no class
     return part
 
 
 def parse_roots(result: Any) -> list[Root]:
     """The answer of a roots request."""
-    try:
-        return msgspec.convert(result, _Roots).roots
-    except msgspec.ValidationError as error:
-        raise InvalidAnswer(f"The client's answer is malformed: {error}.") from None
+    return _convert(result, _Roots).roots
 
 
 class _Roots(msgspec.Struct):
@@ -281,14 +278,12 @@ def _older(name: str, part: dict[str, Any]) -> dict[str, Any]:
 
 def parse_elicitation_answer(result: Any, schema: dict[str, Any] | None) -> ElicitationAnswer:
     """The answer of an elicitation; `InvalidAnswer` when it is malformed or its content does not match the form."""
-    try:
-        given = msgspec.convert(result, ElicitationAnswer)
-    except msgspec.ValidationError as error:
-        raise InvalidAnswer(f"The client's answer is malformed: {error}.") from None
+    given = _convert(result, ElicitationAnswer)
     if given.action not in ("accept", "decline", "cancel"):
         raise InvalidAnswer(f"The client's answer has an unknown action: {shorten(given.action)!r}.")
     if not given.accepted or schema is None:
         return ElicitationAnswer(given.action)
+    # Clients are not trusted to check their forms, nor to send only what was asked for.
     problems = Validator.deferred(_closed(schema)).problems(given.content or {})
     if problems:
         raise InvalidAnswer(f"The answer does not fit the form: {'; '.join(problems)}.")

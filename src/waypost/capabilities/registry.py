@@ -28,7 +28,8 @@ class Change(msgspec.Struct, frozen=True):
 
 
 Listener: TypeAlias = Callable[[Change], None]
-Rows: TypeAlias = dict[tuple[Kind, str], Capability]
+RowKey: TypeAlias = tuple[Kind, str]
+Rows: TypeAlias = dict[RowKey, Capability]
 """Capabilities by kind and name."""
 
 _log: Final = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class Table:
         self.headed = 0
         """How many have arguments that are repeated in headers."""
         self._rows: dict[str, Capability] = {}
-        self.get: Final = self._rows.get
+        self.get: Final = self._rows.get  # bound once: every call looks up its tool here
         """The row under a key."""
         self._order: list[str] = []
         self._changed: tuple[int, list[str]] = (0, [])
@@ -99,7 +100,7 @@ class Table:
     def _note(self, key: str) -> None:
         first, keys = self._changed
         keys.append(key)
-        if len(keys) > 2 * REMEMBERED:
+        if len(keys) > 2 * REMEMBERED:  # half of them at once, so that it is not done with every change
             self._changed = (first + len(keys) - REMEMBERED, keys[-REMEMBERED:])
         self.revision += 1
 
@@ -131,11 +132,39 @@ class Registry:
         """The offers whose names are taken, by kind and their own name: in the order in which they get them."""
         self._looks: dict[tuple[Kind, str], set[str]] = {}
         """The names of tools and prompts, by kind and how they look."""
+        self._hidden: frozenset[RowKey] = frozenset()
+        self._covered: Rows = {}
+        """The rows that an operator hides, as their sources gave them."""
         self._listeners: list[Listener] = []
         self._held: list[Capability] | None = None
 
     def __getitem__(self, kind: Kind) -> Table:
         return self.tables[kind]
+
+    @property
+    def covered(self) -> list[Capability]:
+        """The rows that an operator hides, as their sources gave them."""
+        return list(self._covered.values())
+
+    def hide(self, keys: Iterable[RowKey]) -> None:
+        """Hide the rows with these keys and no others, also rows that arrive later, on top of what hides itself."""
+        before, self._hidden = self._hidden, frozenset(keys)
+        changed: list[Capability] = []
+        for key in sorted(before ^ self._hidden, key=lambda one: (one[0].value, one[1])):
+            row = self._covered.get(key) or self.tables[key[0]].get(key[1])
+            if row is not None and not row.metadata.hidden:
+                self.tables[key[0]].put(self._cover(row))
+                changed.append(row)
+        self._publish(changed)
+
+    def _cover(self, row: Capability) -> Capability:
+        """A row as the tables have it: hidden where an operator hides it."""
+        key = _key(row)
+        if key not in self._hidden or row.metadata.hidden:
+            self._covered.pop(key, None)
+            return row
+        self._covered[key] = row
+        return replace(row, metadata=msgspec.structs.replace(row.metadata, hidden=True))
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` after each change, until the returned function is called."""
@@ -227,7 +256,9 @@ class Registry:
         """Take the names of arriving rows of the hub from those that only offer them."""
         displaced: list[Offer] = []
         for row in rows:
-            for key in _spellings(row):
+            # A tool can be called by its portable name too, which must not lead to another tool.
+            for name in {row.id, to_portable(row.id)} if row.kind is Kind.TOOL else {row.id}:
+                key = row.kind, name
                 holder = None if key in leaving else self.tables[key[0]].get(key[1])
                 if holder is not None and _outranks(row, holder):
                     leaving[key] = holder
@@ -298,12 +329,9 @@ class Registry:
             rivals = {one: self._find_rival(one.own, leaving, arriving) for one in waiting}
             offer = next((one for one, rival in rivals.items() if rival is None), None)
             # Prompts and resources wait for anyone; a tool is published under another name and waits for the hub only.
-            left = [
-                one
-                for one, rival in rivals.items()
-                if one is not offer
-                and (key[0] is not Kind.TOOL or (rival is not None and rival.priority is Priority.HUB))
-            ]
+            waits_for_hub = key[0] is Kind.TOOL
+            blocked = [one for one, rival in rivals.items() if rival is not None and rival.priority is Priority.HUB]
+            left = [one for one in (blocked if waits_for_hub else waiting) if one is not offer]
             if left:
                 self._waiting[key] = left
             else:
@@ -322,6 +350,7 @@ class Registry:
 
     def _apply(self, leaving: Rows, arriving: Rows) -> list[Capability]:
         """Change the tables; returns the rows that make lists look different."""
+        # A row that is exchanged stays in place, so that it keeps its portable name.
         for kind, name in leaving.keys() - arriving.keys():
             self._drop(kind, name)
         moved = [self._put(row) for row in arriving.values()]
@@ -329,7 +358,7 @@ class Registry:
 
     def _put(self, capability: Capability) -> Capability | None:
         """Add a row; gives the one that is spelled in another way from now on."""
-        self.tables[capability.kind].put(capability)
+        self.tables[capability.kind].put(self._cover(capability))
         if capability.kind in _NAMED:
             self._looks.setdefault((capability.kind, fold_name(capability.id)), set()).add(capability.id)
         if capability.kind is not Kind.TOOL or capability.id in self._portable_of:
@@ -338,6 +367,7 @@ class Registry:
 
     def _drop(self, kind: Kind, key: str) -> None:
         self.tables[kind].pop(key)
+        self._covered.pop((kind, key), None)
         if kind in _NAMED:
             names = self._looks[kind, fold_name(key)]
             names.discard(key)
@@ -388,11 +418,12 @@ class Registry:
         if self._held is not None:
             self._held += rows
             return
+        # Only now, when all changes of a block are made: a name that is free in between may be taken again at its end.
         if self._waiting:
             rows = rows + self._give_back()
         if rows:
             change = Change(frozenset(row.kind for row in rows), tuple(rows))
-            for listener in tuple(self._listeners):
+            for listener in tuple(self._listeners):  # one may unsubscribe while it is called
                 listener(change)
 
     def portable_name(self, tool: Capability) -> str:
@@ -406,23 +437,30 @@ class Registry:
     def tool(self, name: str) -> Capability:
         """The tool called `name`; another name is an `UnknownTool`."""
         found = self.find_tool(name)
-        if found is not None:
-            return found
-        for prefix, noun in PREFIXES.items():
-            if name.startswith(prefix) and not name.startswith(f"{prefix}:"):
-                raise UnknownTool(f"Unknown {noun}: {shorten(name.removeprefix(prefix))}", name)
-        raise UnknownTool(f"Unknown tool: {shorten(name)}", name)
+        if found is None:
+            raise unknown_tool(name)
+        return found
 
     def prompt(self, name: str, shows: Callable[[Capability], bool] = lambda _: False) -> Capability:
         """Return the prompt called `name`; an `UnknownPrompt` suggests the nearest one for which `shows` is true."""
         found = self.tables[Kind.PROMPT].get(name)
         if found is None:
-            known = {row.id: row for row in self.tables[Kind.PROMPT] if not row.metadata.hidden}
-            # `shows` asks the policy, which costs too much to be done for every prompt.
-            shown = (one for one in preselect(name, known) if shows(known[one]))
-            hint = did_you_mean(name, shown, "; ", quote=lambda one: f'"{one}"')
-            raise UnknownPrompt(f"Unknown prompt: {shorten(name)}{hint}")
+            raise self.unknown_prompt(name, shows)
         return found
+
+    def unknown_prompt(self, name: str, shows: Callable[[Capability], bool] = lambda _: False) -> UnknownPrompt:
+        """The error for a prompt that does not exist, with the nearest one for which `shows` is true."""
+        return UnknownPrompt(f"Unknown prompt: {shorten(name)}{self._suggest(name, Kind.PROMPT, shows)}")
+
+    def unknown_resource(self, uri: str, shows: Callable[[Capability], bool]) -> UnknownResource:
+        """The error for a resource that does not exist, with the nearest one for which `shows` is true."""
+        return UnknownResource(uri, hint=self._suggest(uri, Kind.RESOURCE, shows))
+
+    def _suggest(self, name: str, kind: Kind, shows: Callable[[Capability], bool]) -> str:
+        known = {row.id: row for row in self.tables[kind] if not row.metadata.hidden}
+        # `shows` asks the policy, which costs too much to be done for every row.
+        shown = (one for one in preselect(name, known) if shows(known[one]))
+        return did_you_mean(name, shown, "; ", quote=lambda one: f'"{one}"')
 
     def resources(self, uri: str) -> Iterator[tuple[Capability, dict[str, str]]]:
         """Whatever may answer for `uri`, the fixed resource first, then templates in the order of their names."""
@@ -439,6 +477,14 @@ class Registry:
         for capability, _ in self.resources(uri):
             return capability
         raise UnknownResource(uri)
+
+
+def unknown_tool(name: str) -> UnknownTool:
+    """The error for a tool that does not exist."""
+    for prefix, noun in PREFIXES.items():
+        if name.startswith(prefix) and not name.startswith(f"{prefix}:"):
+            return UnknownTool(f"Unknown {noun}: {shorten(name.removeprefix(prefix))}", name)
+    return UnknownTool(f"Unknown tool: {shorten(name)}", name)
 
 
 def _key(row: Capability) -> tuple[Kind, str]:
@@ -466,12 +512,6 @@ def _rename(row: Capability, name: str) -> Capability:
     definition = msgspec.structs.replace(row.definition, name=name, title=row.definition.title or row.id)
     metadata = msgspec.structs.replace(row.metadata, aliases=row.metadata.aliases or (row.id,))
     return replace(row, id=name, definition=definition, metadata=metadata)
-
-
-def _spellings(row: Capability) -> Iterable[tuple[Kind, str]]:
-    """Every name that a row can be called by."""
-    names = {row.id, to_portable(row.id)} if row.kind is Kind.TOOL else {row.id}
-    return [(row.kind, name) for name in names]
 
 
 def _different(old: Rows, new: Rows) -> list[Capability]:
@@ -511,7 +551,8 @@ class Catalog(Tool, name="catalog", annotations={"read_only_hint": True}):
     def _shows(self, row: Capability) -> bool:
         if row.metadata.hidden and not self.include_hidden:
             return False
-        if not any(self.query.casefold() in text.casefold() for text in _texts(row)):
+        texts = (row.id, row.definition.name, row.definition.description or "")
+        if not any(self.query.casefold() in text.casefold() for text in texts):
             return False
         if self.category is None:
             return True
@@ -523,10 +564,6 @@ def list_everything(
 ) -> dict[str, list[dict[str, Any]]]:
     """The definitions of everything in a registry, by section."""
     return {section: [_entry(row) for row in registry[kind] if shows(row)] for section, kind in _SECTIONS.items()}
-
-
-def _texts(row: Capability) -> list[str]:
-    return [row.id, row.definition.name, row.definition.description or ""]
 
 
 def _entry(row: Capability) -> dict[str, Any]:

@@ -10,20 +10,10 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind, McpFeatures
-from waypost.capabilities.components import (
-    Component,
-    TextArguments,
-    description_of,
-    inspect_shape,
-    is_async,
-    list_choices,
-)
-from waypost.capabilities.context import Handler
+from waypost.capabilities.capability import Capability, Kind, McpFeatures, Options, ResourceOptions, name_in_errors
+from waypost.capabilities.components import Body, Component, TextArguments, inspect_shape, list_choices
 from waypost.capabilities.names import check_name
-from waypost.capabilities.options import Options, ResourceOptions, name_in_errors
 from waypost.capabilities.results import encode_json, to_plain
-from waypost.capabilities.schemas.forms import Arguments
 from waypost.errors import DefinitionError
 from waypost.suggestions import did_you_mean
 from waypost.wire.content import Annotations, BlobContents, Contents, EmbeddedResource, TextContents, contents
@@ -101,6 +91,7 @@ class UriTemplate:
 
     def match(self, uri: str) -> dict[str, str] | None:
         """The variables that give `uri`, percent-decoded; `None` if no values do."""
+        # Both before the pattern, whose time grows with the length, for templates with several variables by its square.
         if len(uri) > self._max_characters or not uri.endswith(self._tail):
             return None
         found = self._pattern.fullmatch(uri)
@@ -111,7 +102,7 @@ class UriTemplate:
                 name: unquote_to_bytes(value or "").decode()
                 for name, value in zip(self.variables, found.groups(), strict=True)
             }
-        except UnicodeDecodeError:
+        except UnicodeError:  # not UTF-8, or half of a surrogate pair
             return None
 
     def expand(self, **variables: str) -> str:
@@ -119,6 +110,7 @@ class UriTemplate:
         filled = []
         for literal, operator, name in self._parts:
             value = quote(variables.get(name, ""), safe=_UNQUOTED[operator])
+            # A reserved value may be encoded already, and `quote` has encoded its `%` once more.
             if operator:
                 value = _ENCODED_TWICE.sub(r"%\1", value)
             filled.append(literal + ("#" if operator == "#" and value else "") + value)
@@ -132,19 +124,9 @@ class Resource(Component):
     _options_type: ClassVar[type[Options]] = ResourceOptions
 
     def _capability(self) -> Capability:
-        cls = type(self)
-        handler, arity = self._handler()
-        return _resource(
-            self.component_name(),
-            cast("ResourceOptions", cls._options),
-            arguments=self._arguments(),
-            handler=handler,
-            arity=arity,
-            asynchronous=is_async(getattr(cls, self._entry)),
-            description=description_of(cls, cls._options),
-            owner=cls.__name__,
-            offered={name: offered for name, annotation, _ in cls._fields if (offered := list_choices(annotation))},
-        )
+        options = cast("ResourceOptions", self._options)
+        choices = {name: offered for name, annotation, _ in self._fields if (offered := list_choices(annotation))}
+        return _resource(self.component_name(), options, self._body(), choices)
 
 
 def resource_from_function(function: Callable[..., Any], uri: str, options: ResourceOptions) -> Capability:
@@ -154,40 +136,22 @@ def resource_from_function(function: Callable[..., Any], uri: str, options: Reso
 
     def build() -> Capability:
         shape = inspect_shape(function, declared=None, skip_self=False)
-        return _resource(
-            check_name(name),
-            msgspec.structs.replace(options, **place),
-            arguments=shape.arguments,
-            handler=shape.handler(function),
-            arity=shape.arity,
-            asynchronous=is_async(function),
-            description=description_of(function, options),
-        )
+        placed = msgspec.structs.replace(options, **place)
+        return _resource(check_name(name), placed, shape.body(function, options), {})
 
     made: Capability = name_in_errors(f"Resource {name!r}", build)
     return made
 
 
-def _resource(
-    name: str,
-    options: ResourceOptions,
-    *,
-    arguments: Arguments,
-    handler: Handler,
-    arity: int,
-    asynchronous: bool,
-    description: str | None,
-    owner: str | None = None,
-    offered: dict[str, tuple[str, ...]] | None = None,
-) -> Capability:
+def _resource(name: str, options: ResourceOptions, body: Body, choices: dict[str, tuple[str, ...]]) -> Capability:
     if (options.uri is None) == (options.uri_template is None):
         raise DefinitionError("give it either a uri or a uri_template.")
     template = None if options.uri_template is None else UriTemplate(options.uri_template)
     if template is not None:
-        missing = set(arguments.schema.get("required", ())) - set(template.variables)
+        missing = set(body.arguments.schema.get("required", ())) - set(template.variables)
         if missing:
             raise DefinitionError(f"{template.template} does not give {', '.join(sorted(missing))}.")
-    common = options.definition(description) | {
+    common = options.definition(body.description) | {
         "mime_type": options.mime_type or UNSET,
         "annotations": UNSET if options.annotations is None else _annotations(options.annotations),
     }
@@ -201,12 +165,12 @@ def _resource(
         kind=Kind.RESOURCE if template is None else Kind.TEMPLATE,
         id=options.uri or options.uri_template or "",
         definition=definition,
-        handler=handler,
-        is_async=asynchronous,
-        arguments=TextArguments(arguments),
-        owner=owner,
-        mcp=McpFeatures(template=template, subscribable=options.subscribable, choices=offered or {}),
-        **options.traits(arity),
+        handler=body.handler,
+        is_async=body.is_async,
+        arguments=TextArguments(body.arguments),
+        owner=body.owner,
+        mcp=McpFeatures(template=template, subscribable=options.subscribable, choices=choices),
+        **options.traits(body.arity),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from waypost.wire.content import CONTENT_TYPES, Block, EmbeddedResource, Text, as_block
+from waypost.wire.content import CONTENT_TYPES, Block, EmbeddedResource, Text
 from waypost.wire.messages import replace_surrogates
 
 _BARE: Final = frozenset({bool, int, float})
@@ -44,6 +44,7 @@ def failure(message: str, error: BaseException | None = None) -> Result:
 
 def to_result(value: Any) -> Result:
     """The answer for the return value of a handler."""
+    # Exact types first: nearly all handlers return one of these, and a lookup is faster than `isinstance`.
     kind = type(value)
     if kind is str:
         return Result([Text(value)])
@@ -54,9 +55,7 @@ def to_result(value: Any) -> Result:
     if kind is Raw:
         return _unopened(value)
     if isinstance(value, Result):
-        encode_json(
-            (value.structured, value.meta)
-        )  # a value that cannot be sent must fail here, inside the tool's execution
+        encode_json((value.structured, value.meta))  # what cannot be sent must fail here, inside the tool's execution
         given = [value.content] if isinstance(value.content, (str, *CONTENT_TYPES)) else value.content
         content = [as_block(block) for block in given]
         return Result(content, value.structured, value.is_error, value.meta, value.error)
@@ -67,6 +66,13 @@ def to_result(value: Any) -> Result:
     if isinstance(value, (list, tuple)) and any(isinstance(item, CONTENT_TYPES) for item in value):
         return Result([_block(item) for item in value])
     return _structured(value)
+
+
+def as_block(value: Block | EmbeddedResource | str) -> Block:
+    """One content block from what a handler may return for one."""
+    if isinstance(value, str):
+        return Text(value)
+    return value.block() if isinstance(value, EmbeddedResource) else value
 
 
 def _unopened(json: Raw) -> Result:
@@ -97,11 +103,8 @@ def _structured(value: Any) -> Result:
     if isinstance(data, str):
         return Result([Text(data)])
     text = Text(encode_json(data).decode())
-    return Result([text], data if _is_object(data) else {"result": data})
-
-
-def _is_object(data: Any) -> bool:
-    return isinstance(data, (dict, msgspec.Struct)) or dataclasses.is_dataclass(data)
+    is_object = isinstance(data, (dict, msgspec.Struct)) or dataclasses.is_dataclass(data)
+    return Result([text], data if is_object else {"result": data})
 
 
 def to_plain(value: Any) -> Any:

@@ -7,9 +7,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, TypeVar, cast, overload
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
-from waypost.capabilities.capability import Capability, Kind, McpFeatures, read_header_parameters
+from waypost.capabilities.capability import (
+    Capability,
+    Kind,
+    McpFeatures,
+    Options,
+    ToolOptions,
+    name_in_errors,
+    parse_options,
+    read_header_parameters,
+    resolve_hidden,
+    wire_annotations,
+    with_category,
+)
 from waypost.capabilities.components import (
     Component,
     Shape,
@@ -21,14 +33,6 @@ from waypost.capabilities.components import (
 )
 from waypost.capabilities.context import Handler
 from waypost.capabilities.names import check_name
-from waypost.capabilities.options import (
-    Options,
-    ToolOptions,
-    name_in_errors,
-    parse_options,
-    resolve_hidden,
-    wire_annotations,
-)
 from waypost.capabilities.results import Result
 from waypost.capabilities.schemas import forms, signatures
 from waypost.capabilities.schemas.forms import Arguments
@@ -80,9 +84,9 @@ def tool_from_function(
     name = raw_name if options.name is UNSET else options.name
     subject = f"Tool {name!r}"
     if not callable(function):
-        raise DefinitionError(f"{subject}: @tool needs a function, not a {type(function).__name__}.")
+        raise DefinitionError(f"@tool needs a function, not a {type(function).__name__}.", subject=subject)
     if raw_name.startswith("_") and raw_name != "__call__":
-        raise DefinitionError(f"{subject}: the function {raw_name} is private; make it public to publish it.")
+        raise DefinitionError(f"the function {raw_name} is private; make it public to publish it.", subject=subject)
 
     def build() -> Blueprint:
         shape = inspect_shape(function, declared=declared_input(options), skip_self=in_class)
@@ -123,11 +127,11 @@ def make_tool(
     options: ToolOptions,
     *,
     arguments: Arguments,
-    output: Validator | None,
     handler: Handler,
-    arity: int,
-    asynchronous: bool,
     description: str | None,
+    output: Validator | None = None,
+    arity: int = 2,
+    asynchronous: bool = True,
     default_category: str | None = None,
     owner: str | None = None,
     returns: type | None = None,
@@ -206,6 +210,7 @@ class _Decorator:
 
 def _check_unique(name: str, target: object) -> None:
     """Refuse a second tool of one name in a class body, where Python would silently replace the first."""
+    # The body of a class that is not finished yet exists only as the local variables of a frame.
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals is globals():
         frame = frame.f_back
@@ -229,11 +234,6 @@ def tool_options(function: object) -> Mapping[str, Any] | None:
     """The options `@tool` left on a function; `None` if it is not marked."""
     marked: Mapping[str, Any] | None = getattr(getattr(function, "__func__", function), _MARK, None)
     return marked
-
-
-def _wrapped_function(member: object) -> object:
-    """The function of a property or cached property."""
-    return getattr(member, "fget", None) or getattr(member, "func", None)
 
 
 class Toolkit:
@@ -261,7 +261,8 @@ class Toolkit:
             members.update(vars(base))
         found = []
         for attribute, member in members.items():
-            if isinstance(member, _Decorator) or tool_options(_wrapped_function(member)) is not None:
+            wrapped = getattr(member, "fget", None) or getattr(member, "func", None)  # of a property, or a cached one
+            if isinstance(member, _Decorator) or tool_options(wrapped) is not None:
                 raise DefinitionError(f"Toolkit {cls.__name__}: {attribute} is a @tool without a function to call.")
             options = tool_options(member)
             if options is not None:
@@ -304,11 +305,17 @@ def expand(
         )
     if name is not None:
         check_name(name)
+    changes = {key: value for key, value in (("name", name), ("description", description)) if value is not None}
+    facts = {"category": category, "hidden": resolve_hidden(hidden, visible)}
+    traits = {key: value for key, value in facts.items() if value is not None}
     return [
-        capability.with_overrides(
-            name=name, description=description, category=category, hidden=resolve_hidden(hidden, visible)
+        replace(
+            one,
+            id=name if name is not None and one.kind in (Kind.TOOL, Kind.PROMPT) else one.id,
+            definition=structs.replace(one.definition, meta=with_category(one.definition.meta, category), **changes),
+            metadata=structs.replace(one.metadata, **traits),
         )
-        for capability in found
+        for one in found
     ]
 
 

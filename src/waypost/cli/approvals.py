@@ -23,8 +23,12 @@ def _decide(verb: str, description: str) -> Command:
 
     def run(hub: HubClient, args: Namespace) -> Output:
         decided = hub.post(f"approvals/{quote_segment(args.id)}/{verb}", {"reason": args.reason, "digest": args.digest})
+        missing = decided["missing"]
+        outcome = (
+            f"needs {missing} more approval{'s' if missing > 1 else ''}" if missing else f"is {decided['decision']}"
+        )
         text = (
-            f"{args.id} is {decided['decision']}; {decided['workflowId']} is in {decided['state']}, "
+            f"{args.id} {outcome}; {decided['workflowId']} is in {decided['state']}, "
             f"version {decided['version']}: {decided['status']}"
         )
         error = decided["error"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from waypost.cli.arguments import parse_object
-from waypost.cli.command import Argument
-from waypost.cli.output import Output
-from waypost.cli.target import TARGET, is_invalid_params, list_everything, name_of, target_command
-from waypost.errors import RemoteError, WaypostError
-from waypost.suggestions import did_you_mean, preselect
+from waypost.cli.command import Argument, WrongUsage, parse_object
+from waypost.cli.output import Output, format_text
+from waypost.cli.target import TARGET, call_gateway, list_everything, target_command
+from waypost.errors import WaypostError
+from waypost.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from waypost.upstreams.client import Client
@@ -19,25 +18,107 @@ if TYPE_CHECKING:
 
 async def run(client: Client, args: Namespace) -> Output:
     """Call the tool; an error result goes to stderr and fails the command."""
-    try:
-        result = await client.call_tool(args.name, args.arguments)
-    except RemoteError as error:
-        if not is_invalid_params(error):
-            raise
-        sections = await list_everything(client, args.hub)
-        known = [name_of(entry) for section in ("tools", "items") for entry in sections.get(section, ())]
-        hint = "" if args.name in known else did_you_mean(args.name, preselect(args.name, known), "; ")
-        raise WaypostError(error.message + hint) from None
-    text = "".join(f"{block.text if block.type == 'text' else json.dumps(block)}\n" for block in result["content"])
+    result = await client.call_tool(args.name, await _read_arguments(client, args))
+    blocks = [format_text(block.text) if block.type == "text" else json.dumps(block) for block in result["content"]]
+    text = "".join(f"{block}\n" for block in blocks)
     return Output(result, error=text, status=1) if result.is_error else Output(result, text)
+
+
+async def _read_arguments(client: Client, args: Namespace) -> dict[str, Any]:
+    """The arguments of the call: one JSON object, or pairs whose values are read as the tool's schema says."""
+    words: list[str | dict[str, Any]] = args.arguments
+    if len(words) == 1 and isinstance(words[0], dict):
+        return words[0]
+    pairs = [word for word in words if isinstance(word, str)]
+    if len(pairs) < len(words):
+        raise WrongUsage("The arguments are one JSON object, or pairs such as name=value, not both.")
+    return read_pairs(args.name, pairs, await _find_schema(client, args) if pairs else {})
+
+
+async def _find_schema(client: Client, args: Namespace) -> dict[str, Any]:
+    """The input schema of the tool; an empty one where the hub does not tell."""
+    for entry in (await list_everything(client, args.hub)).get("tools", ()):
+        if entry.name == args.name and isinstance(entry.input_schema, dict):
+            return entry.input_schema
+    try:
+        item = await call_gateway(client, args.hub, "describe", {"id": args.name})
+    except WaypostError:
+        item = None
+    return (item and item.input_schema) or {}
+
+
+def read_pairs(tool: str, pairs: list[str], schema: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that pairs of names and values stand for; a list is one JSON value, or one pair for each item."""
+    arguments: dict[str, Any] = {}
+    properties = schema.get("properties")
+    for pair in pairs:
+        name, _, text = pair.partition("=")
+        known = properties if isinstance(properties, dict) else {}
+        # Tools drop what they do not declare, so a misspelt name would go unnoticed.
+        if name not in known and known and not schema.get("additionalProperties") and "patternProperties" not in schema:
+            hint = did_you_mean(name, known) or f"it takes {', '.join(known)}"
+            raise WrongUsage(f"{tool} has no argument {name!r}; {hint}")
+        kind = known.get(name, {})
+        value = _read_value(name, text, kind, schema)
+        if name in arguments:
+            if not isinstance(arguments[name], list) or not isinstance(value, list):
+                raise WrongUsage(f"The argument {name!r} is given twice.")
+            value = [*arguments[name], *value]
+        arguments[name] = value
+    return arguments
+
+
+def _read_value(name: str, text: str, kind: Any, schema: dict[str, Any]) -> Any:
+    types = _find_types(kind, schema)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    if not types or _type_of(value) in types or (type(value) is int and "number" in types):
+        return value
+    if "string" in types:
+        return text
+    if "array" in types:
+        return [_read_value(name, text, kind.get("items", {}) if isinstance(kind, dict) else {}, schema)]
+    raise WrongUsage(f"The argument {name!r} is of type {' or '.join(sorted(types))}, and {text!r} is not.")
+
+
+def _find_types(kind: Any, schema: dict[str, Any]) -> set[str]:
+    """The JSON types that a schema allows; none where it does not say."""
+    if not isinstance(kind, dict):
+        return set()
+    reference = str(kind.get("$ref", ""))
+    if reference.startswith("#/$defs/"):
+        return _find_types(schema.get("$defs", {}).get(reference.removeprefix("#/$defs/")), {})
+    allowed = [*kind.get("anyOf", ()), *kind.get("oneOf", ())]
+    found = [{_type_of(value) for value in kind.get("enum", ())}, *(_find_types(one, schema) for one in allowed)]
+    given = kind.get("type", ())
+    return set().union({given} if isinstance(given, str) else given, *found)
+
+
+def _type_of(value: Any) -> str:
+    names = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def _parse_word(text: str) -> str | dict[str, Any]:
+    """A pair of a name and a value, or else a JSON object."""
+    return text if "=" in text and not text.lstrip().startswith("{") else parse_object(text)
 
 
 COMMAND: Final = target_command(
     run,
     "Call a tool.",
-    """waypost call server.py:hub add '{"a": 1, "b": 2}'""",
+    "waypost call server.py:hub add a=1 b=2",
     TARGET,
     Argument("name", metavar="NAME", help="the tool"),
-    Argument("arguments", nargs="?", type=parse_object, default={}, metavar="ARGUMENTS", help="its arguments as JSON"),
+    Argument(
+        "arguments",
+        nargs="*",
+        type=_parse_word,
+        default=[],
+        metavar="ARGUMENTS",
+        help="its arguments: pairs such as a=1, or one JSON object",
+    ),
     resumes_runs=True,
 )

@@ -6,8 +6,6 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from waypost.cli.command import JSON, Argument, Command, WrongUsage
 from waypost.cli.output import Output, format_findings
 from waypost.cli.target import DEFAULT_FILE
@@ -21,7 +19,7 @@ def run(args: Namespace) -> Output:
         raise WrongUsage(f"{args.config} is Python; `waypost check` is for configuration files such as {DEFAULT_FILE}.")
     findings = check(Path(args.config))
     return Output(
-        msgspec.to_builtins(findings),
+        [found.to_row() for found in findings],
         format_findings(findings) or f"{args.config}: nothing wrong",
         status=1 if any(found.severity == "error" for found in findings) else 0,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from argparse import Namespace
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -11,10 +12,12 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from waypost.cli.command import JSON, Argument, Command, OneOf, WrongUsage
 from waypost.cli.output import Columns, Output, format_table
 from waypost.errors import WaypostError
+from waypost.settings import is_loopback
 from waypost.stores.directory import data_directory
 
 HUB_FILE: Final = "hub.json"
@@ -25,17 +28,19 @@ PAGE_SIZE: Final = 1000
 
 _TIMEOUT_S: Final = 30.0
 _PROBE_TIMEOUT_S: Final = 5.0
+_PORTS: Final = {"http": 80, "https": 443}
 # A hub that listens on all addresses is reached on loopback.
 _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
-class RunningHub(msgspec.Struct, frozen=True):
+class RunningHub(msgspec.Struct, frozen=True, rename="camel"):
     """What a hub writes to its data directory for programs of the same user."""
 
     url: str
     key: str
     pid: int
     workers: str | None = None
+    worker_token: str | UnsetType = UNSET
 
 
 class HubClient:
@@ -50,7 +55,7 @@ class HubClient:
         if not host or parts.scheme not in ("http", "https"):
             raise _invalid_address(url)
         self.url = url.rstrip("/").removesuffix("/mcp")
-        self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._scheme = parts.scheme
         self._host = _LOOPBACK.get(host, host)
         self._prefix = parts.path.rstrip("/").removesuffix("/mcp")
         self._key = key
@@ -86,7 +91,7 @@ class HubClient:
         headers = {"Accept": "application/json", "Content-Type": "application/json", "Waypost-Via": "cli"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        connection = self._connect(self._host, self._port, timeout=self._timeout_s)
+        connection = self._connect()
         try:
             connection.request(method, target, None if body is None else msgspec.json.encode(body), headers)
             response = connection.getresponse()
@@ -99,6 +104,24 @@ class HubClient:
         finally:
             connection.close()
 
+    def _connect(self) -> HTTPConnection:
+        """A connection, through a tunnel of the proxy that the environment names for this hub, if there is one."""
+        kind = HTTPSConnection if self._scheme == "https" else HTTPConnection
+        if is_loopback(self._host):
+            return kind(self._host, self._port, timeout=self._timeout_s)
+        from waypost.outbound.http1 import HttpError, find_proxy, parse_address
+
+        try:
+            proxy = find_proxy(parse_address(self.url))
+        except HttpError as error:
+            raise WaypostError(f"No hub can be reached at {self.url}: {error}.") from None
+        if proxy is None:
+            return kind(self._host, self._port, timeout=self._timeout_s)
+        connection = kind(proxy.host, proxy.port, timeout=self._timeout_s)
+        login = {"Proxy-Authorization": f"Basic {proxy.credentials}"} if proxy.credentials else {}
+        connection.set_tunnel(self._host, self._port or _PORTS[self._scheme], login)
+        return connection
+
     def _decode(self, status: int, body: bytes) -> Any:
         try:
             answer = msgspec.json.decode(body)
@@ -110,7 +133,8 @@ class HubClient:
         message = error.get("message") if isinstance(error, dict) else error
         if status in (401, 403):
             reason = str(message).removesuffix(".")
-            raise WaypostError(f"{self.url} refuses: {reason}; pass a key with the role admin with --key.")
+            key = "another key" if status == 403 else "a key with the role admin"
+            raise WaypostError(f"{self.url} refuses: {reason}; pass {key} with --key.")
         raise WaypostError(str(message or f"{self.url} answered {status}."))
 
 
@@ -126,7 +150,7 @@ def is_same_hub(one: str, other: str) -> bool:
 def _parse_address(url: str) -> tuple[str, str, int | None, str]:
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+        host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme)
     except ValueError:
         raise _invalid_address(url) from None
     host = "127.0.0.1" if host == "localhost" else _LOOPBACK.get(host, host)
@@ -172,8 +196,20 @@ def find_hub(args: Namespace) -> HubClient:
     """The hub that the options name; the key in a data directory is sent only to the hub that wrote it."""
     if args.url is not None:
         return HubClient(args.url, args.key or os.environ.get(KEY_VARIABLE) or None)
-    hub = read_hub_file((args.data or data_directory(Path(HUB_FILE))) / HUB_FILE)
+    hub = find_running_hub(args)
     return HubClient(hub.url, args.key or hub.key)
+
+
+def find_running_hub(args: Namespace) -> RunningHub:
+    """The hub that wrote the file in the data directory that the options name."""
+    return read_hub_file((args.data or data_directory(Path(HUB_FILE))) / HUB_FILE)
+
+
+def sign_in_url(url: str, key: str) -> str:
+    """A link that signs its first visitor on this machine in to the console, with the key of `hub.json`."""
+    from waypost.identity.keys import make_sign_in_token
+
+    return f"{url}/console/sign-in?token={make_sign_in_token(key, time.time())}"
 
 
 # The file in the data directory

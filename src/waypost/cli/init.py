@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
 from waypost.cli.command import Argument, Command
+from waypost.cli.install import find_command
 from waypost.cli.output import Output
 from waypost.errors import WaypostError
 
@@ -58,9 +58,7 @@ def run(args: Namespace) -> Output:
     """Write the files; nothing that exists is overwritten."""
     folder = Path(args.directory).resolve()
     name = folder.name.lower().replace(" ", "-") or "waypost"
-    # By its whole path, because clients do not have the environment of a shell.
-    script = Path(sys.executable).with_name("waypost")
-    command, *words = [str(script)] if script.exists() else [sys.executable, "-m", "waypost"]
+    command, *words = find_command()
     arguments = [*words, "serve", str(folder / "waypost.yaml"), "--stdio"]
     client = {"mcpServers": {name: {"command": command, "args": arguments}}}
     files = {
@@ -80,9 +78,9 @@ def run(args: Namespace) -> Output:
     config = shlex.quote(str(folder / "waypost.yaml"))
     return Output(
         text=f"Wrote waypost.yaml, tools.py and mcp.json to {folder}.\n"
-        f'Try it:      waypost call {config} add \'{{"a": 1, "b": 2}}\'\n'
+        f"Try it:      waypost call {config} add a=1 b=2\n"
         f"Serve it:    waypost serve {config}\n"
-        f"Connect it:  paste mcp.json into your client's configuration.\n"
+        f"Connect it:  waypost install claude-code {config} (or cursor, vscode, codex, ...)\n"
     )
 
 

@@ -7,9 +7,8 @@ from argparse import ArgumentTypeError, Namespace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from waypost.cli.arguments import parse_key_id, parse_name
 from waypost.cli.client import HubClient, hub_command, list_command, quote_segment
-from waypost.cli.command import Argument, Group
+from waypost.cli.command import Argument, Group, parse_key_id, parse_name
 from waypost.cli.output import Output
 
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

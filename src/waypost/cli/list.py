@@ -7,6 +7,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
 from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.capabilities.schemas.problems import counted
 from waypost.cli.command import Argument
 from waypost.cli.output import Output
 from waypost.cli.target import OPTIONAL_TARGET, call_gateway, first_line, list_everything, name_of, target_command
@@ -28,7 +29,7 @@ async def run(client: Client, args: Namespace) -> Output:
         if page is not None:
             count = sum(page["counts"]["kind"].values()) if "counts" in page else len(page["items"])
             search = shlex.join(["waypost", "search", args.target, ""])
-            hint = f"... and {count} items behind the gateway; see `{search}`"
+            hint = f"... and {counted(count, 'item')} behind the gateway; see `{search}`"
     return Output(tools, "\n".join(_format(tools)), hint)
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
+from typing import Final
 
 from waypost.cli.output import escape_control
 from waypost.redaction import redacted
@@ -39,8 +40,11 @@ class PlainText(logging.Formatter):
         return "\n".join(map(escape_control, lines))
 
 
-def log_to_stderr() -> None:
-    """Write log records of level `info` and above to stderr."""
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+def log_to_stderr(level: str = "info") -> None:
+    """Write log records of a level and above to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PlainText() if sys.stderr.isatty() else JsonLines())
-    logging.basicConfig(handlers=[handler], level=logging.INFO)
+    logging.basicConfig(handlers=[handler], level=level.upper())

@@ -31,14 +31,20 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "simulate": ("waypost.cli.simulate", "walk through a workflow at random, without side effects"),
     "replay": ("waypost.cli.replay", "check the history of an instance against the current workflow"),
     "init": ("waypost.cli.init", "write a small working hub to start from"),
+    "install": ("waypost.cli.install", "enter a hub in the configuration of an MCP client"),
+    "import": ("waypost.cli.import_servers", "turn the MCP servers of a client into connections of a hub"),
+    "doctor": ("waypost.cli.doctor", "check everything that a hub needs on this machine"),
+    "completion": ("waypost.cli.completion", "print the completion of commands for a shell"),
     "store": ("waypost.cli.store", "check, migrate, back up or vacuum the store of a hub"),
     "skills-worker": ("waypost.cli.skills_worker", "run the registry of skills and prompts as a worker"),
     "skills": ("waypost.cli.skills", "manage executable skills and documents of a running hub"),
     "prompts": ("waypost.cli.prompts", "list, show or remove the prompts of a running hub"),
     "workers": ("waypost.cli.workers", "list the workers of a running hub"),
+    "replicas": ("waypost.cli.replicas", "list the replicas of a running hub"),
     "upstreams": ("waypost.cli.upstreams", "list, approve or restart the MCP servers behind a running hub"),
     "runs": ("waypost.cli.runs", "list, show, cancel or resolve workflow instances of a running hub"),
     "approvals": ("waypost.cli.approvals", "list, approve or reject pending approvals of a running hub"),
+    "console": ("waypost.cli.console", "open the console of a running hub in a browser"),
     "keys": ("waypost.cli.keys", "create, list or revoke keys of a running hub"),
     "policy": ("waypost.cli.policy", "list or test the policy rules of a running hub"),
     "breakers": ("waypost.cli.breakers", "list or reset the circuit breakers of a running hub"),
@@ -61,6 +67,13 @@ class Parser(ArgumentParser):
         if hint:
             raise ArgumentError(action, f"there is no {value!r}; {hint}")
         super()._check_value(action, value)
+
+    def _match_arguments_partial(self, actions: Sequence[Action], arg_strings_pattern: str) -> list[int]:
+        # Up to Python 3.12, an optional argument counts as left out at the first option, although it may come later.
+        counts: list[int] = super()._match_arguments_partial(actions, arg_strings_pattern)
+        while counts and not counts[-1] and "O" in arg_strings_pattern:
+            counts.pop()
+        return counts
 
 
 def build_parser(*names: str) -> ArgumentParser:
@@ -96,7 +109,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> tuple[Output, bool]:
     """What a command prints, and whether as JSON."""
-    args = build_parser(*[word for word in words if not word.startswith("-")][:1]).parse_args(words)
+    parser = build_parser(*[word for word in words if not word.startswith("-")][:1])
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        args.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         return args.run(args), getattr(args, "json", False)
     except ConfigError as error:

@@ -6,9 +6,8 @@ import json
 from argparse import Namespace
 from typing import Final
 
-from waypost.cli.arguments import parse_object
 from waypost.cli.client import HubClient, hub_command, list_command
-from waypost.cli.command import Argument, Group
+from waypost.cli.command import Argument, Group, parse_object
 from waypost.cli.output import Output
 
 

@@ -6,9 +6,8 @@ import json
 from argparse import Namespace
 from typing import Final
 
-from waypost.cli.arguments import parse_count, parse_json
 from waypost.cli.client import HubClient, hub_command, quote_segment
-from waypost.cli.command import Argument, Group, WrongUsage
+from waypost.cli.command import Argument, Group, WrongUsage, parse_count, parse_json
 from waypost.cli.output import Columns, Output, Row, format_table, to_second
 
 STATUSES: Final = (
@@ -21,7 +20,8 @@ STATUSES: Final = (
 def _agents(row: Row) -> str:
     """Who caused a transition, and who approved it."""
     agreed = ", ".join(f"{one['by']} ({one['via']})" for one in row.get("approvals") or ())
-    principal: str = row.get("decidedBy") or row["by"]
+    resolved_by = (row.get("executor") or {}).get("resolvedBy")
+    principal: str = row.get("decidedBy") or resolved_by or row["by"]
     return f"{principal}, approved by {agreed}" if agreed else principal
 
 
@@ -48,7 +48,13 @@ _HISTORY_COLUMNS: Final[Columns] = {
 def list_newest(hub: HubClient, args: Namespace) -> Output:
     """List instances, the newest first."""
     runs = hub.get_pages(
-        "runs", "runs", args.limit, definition=args.definition, principal=args.principal, status=args.status
+        "runs",
+        "runs",
+        args.limit,
+        definition=args.definition,
+        principal=args.principal,
+        status=args.status,
+        all="true" if args.all else None,
     )
     return Output(runs, format_table(_COLUMNS, runs))
 
@@ -103,6 +109,7 @@ COMMAND: Final = Group(
                 metavar="STATUS",
                 help=f"only instances with this status: {', '.join(STATUSES)}",
             ),
+            Argument("--all", action="store_true", help="also single calls through the gateway that wait for nothing"),
             Argument("--limit", type=parse_count, default=20, metavar="N", help="how many (default: 20)"),
         ),
         "show": hub_command(

@@ -18,7 +18,7 @@ KINDS: Final = ("workflow", "capability", "skill", "prompt", "document")
 
 async def run(client: Client, args: Namespace) -> Output:
     """Search with the gateway of the hub."""
-    query = {"query": args.query, "limit": args.limit} | ({"kind": args.kind} if args.kind else {})
+    query = {"query": " ".join(args.query), "limit": args.limit} | ({"kind": args.kind} if args.kind else {})
     found = await call_gateway(client, args.hub, "search", query)
     if found is None:
         raise WaypostError(f"{args.target} has no gateway; see `server.surface` in its configuration.")
@@ -36,7 +36,7 @@ COMMAND: Final = target_command(
     "Find tools, workflows, prompts and documents by what they do.",
     "waypost search waypost.yaml 'send a mail' --limit 5",
     TARGET,
-    Argument("query", metavar="QUERY", help="a few words or a sentence; '' lists everything"),
+    Argument("query", metavar="QUERY", nargs="+", help="a few words or a sentence; '' lists everything"),
     Argument("--kind", choices=KINDS, help="only items of this kind"),
     Argument("--limit", type=int, default=10, help="how many results, at most 100 (default: 10)"),
 )

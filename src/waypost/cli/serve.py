@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from waypost.cli.arguments import parse_port
-from waypost.cli.client import HUB_FILE, RunningHub, find_other_hub, remove_hub_file, write_hub_file
-from waypost.cli.command import Argument, Command
-from waypost.cli.logs import log_to_stderr
+from msgspec import UNSET
+
+from waypost.cli.client import HUB_FILE, RunningHub, find_other_hub, remove_hub_file, sign_in_url, write_hub_file
+from waypost.cli.command import Argument, Command, WrongUsage, parse_count, parse_port
+from waypost.cli.logs import LEVELS, log_to_stderr
 from waypost.cli.output import Output
-from waypost.cli.target import LOCAL_TARGET, data_directory, load_hub
+from waypost.cli.target import LOCAL_TARGET, data_directory, is_config, load_hub
 from waypost.errors import WaypostError
 from waypost.runtime.core import Launch
-from waypost.runtime.server import print_ready
-from waypost.settings import DEFAULT_HOST, DEFAULT_PORT
+from waypost.runtime.server import print_ready, serve_http
+from waypost.settings import DEFAULT_HOST, DEFAULT_PORT, is_loopback
 
 if TYPE_CHECKING:
     from waypost.hub import Hub
@@ -25,9 +29,39 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 
+class Share(NamedTuple):
+    """What a process gets from the one that supervises it."""
+
+    socket: int
+    """The file descriptor of a bound socket to listen on."""
+    key: str | None = None
+    """The key for programs of the same user, where the other process writes the file with it."""
+    ready: Callable[[RunningHub], None] | None = None
+    """Called once instead of that."""
+    is_follower: bool = False
+    """Whether another process has the worker socket."""
+
+
 def run(args: Namespace) -> Output:
     """Serve until stopped."""
-    log_to_stderr()
+    if args.processes and args.stdio:
+        raise WrongUsage("--processes is for HTTP: a hub on standard streams has one client.")
+    if args.reload and (args.processes or 1) > 1:
+        raise WrongUsage("--reload serves one process; leave --processes out.")
+    if args.reload and is_config(args.target):
+        sys.stderr.write(f"{args.target} is reloaded when it or a toolkit changes, also without --reload.\n")
+    elif args.reload:
+        if args.stdio:
+            raise WrongUsage("--reload is for HTTP: the client of a hub on standard streams starts it itself.")
+        from waypost.cli.reload import supervise
+
+        return supervise(args)
+    return serve(args)
+
+
+def serve(args: Namespace, share: Share | None = None) -> Output:
+    """Serve in this process, or in several; a process that another one supervises serves its share."""
+    log_to_stderr(args.log_level)
     if args.stdio:
         from waypost.transports import stdio
 
@@ -37,32 +71,64 @@ def run(args: Namespace) -> Output:
         return Output()
     hub = load_hub(args.target)
     server = hub.settings.server
-    host = args.host or server.host
     data = data_directory(args)
     try:
         data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WaypostError(f"The data directory {data} cannot be created: {error.strerror}.") from None
-    hub.launch(Launch(data_dir=data, durable=True, address=host))
-    _serve(hub, host, server.port if args.port is None else args.port, data)
+    launch = Launch(
+        data_dir=data,
+        durable=True,
+        address=args.host or server.host,
+        opens_worker_port=share is None or not share.is_follower,
+        is_follower=share is not None and share.is_follower,
+        inherited_socket=None if share is None else share.socket,
+        log_requests=args.access_log,
+    )
+    hub.launch(launch)
+    port, processes = server.port if args.port is None else args.port, args.processes or server.processes
+    if share is None and processes > 1:
+        from waypost.cli.processes import supervise
+
+        return supervise(args, hub, port, processes)
+    _serve(hub, port, data, share)
     return Output()
 
 
-def _serve(hub: Hub, host: str, port: int, data: Path) -> None:
-    """Serve over HTTP; the address goes to stderr, and with a key to the file for programs of the same user."""
+def _serve(hub: Hub, port: int, data: Path, share: Share | None) -> None:
+    """Serve over HTTP, and announce the address and a key, or leave that to the process that supervises this one."""
     from waypost.identity import Key, digest, new_key
     from waypost.identity.keys import HUB
 
-    key = new_key()
-    hub.runtime.authentication.admit(Key(HUB, digest(key), roles=("admin",)))
+    runtime = hub.runtime
+    key = (share and share.key) or new_key()
+    runtime.authentication.admit(Key(HUB, digest(key), roles=("admin",)))
+
+    def describe(address: str) -> RunningHub:
+        return RunningHub(address, key, os.getpid(), runtime.worker_address, runtime.worker_token or UNSET)
+
+    if share is not None and share.ready is not None:
+        report = share.ready
+        serve_http(runtime, hub.info.name, port, lambda address: report(describe(address)))
+        return
+    with announcing(hub, data) as announce:
+        serve_http(runtime, hub.info.name, port, lambda address: announce(describe(address)))
+
+
+@contextmanager
+def announcing(hub: Hub, data: Path) -> Iterator[Callable[[RunningHub], None]]:
+    """A function that says that a hub is ready: on stderr, and in a file for programs of the same user.
+
+    The file is removed when the block ends.
+    """
     file = data / HUB_FILE
     other = find_other_hub(file)
     written: list[RunningHub] = []
 
-    def ready(address: str) -> None:
+    def announce(ready: RunningHub) -> None:
         if other is None:
-            written.append(RunningHub(address, key, os.getpid(), hub.runtime.worker_address))
-            write_hub_file(file, written[0])
+            written.append(ready)
+            write_hub_file(file, ready)
         else:
             _log.warning(
                 "%s belongs to the hub at %s (process %d); commands reach this hub with --url and --key",
@@ -70,10 +136,12 @@ def _serve(hub: Hub, host: str, port: int, data: Path) -> None:
                 other.url,
                 other.pid,
             )
-        print_ready(hub.info.name, address, hub.runtime)
+        print_ready(hub.info.name, ready.url, ready.workers)
+        if is_loopback(hub.runtime.launch.address or DEFAULT_HOST):
+            sys.stderr.write(f"sign in to the console once at {sign_in_url(ready.url, ready.key)}\n")
 
     try:
-        hub.serve("http", host=host, port=port, data_dir=data, ready=ready)
+        yield announce
     finally:
         for own in written:
             remove_hub_file(file, own)
@@ -87,5 +155,14 @@ COMMAND: Final = Command(
     Argument("--stdio", action="store_true", help="serve one client on standard streams"),
     Argument("--host", help="the address to listen on (default: the setting `server.host`)"),
     Argument("--port", type=parse_port, help="the port to listen on (default: the setting `server.port`)"),
+    Argument(
+        "--processes",
+        type=parse_count,
+        metavar="N",
+        help="serve in N processes, which needs PostgreSQL (default: the setting `server.processes`)",
+    ),
+    Argument("--log-level", choices=LEVELS, default="info", help="the least level of what is logged (default: info)"),
+    Argument("--access-log", action="store_true", help="log each HTTP request (default: `server.requestLog`)"),
+    Argument("--reload", action="store_true", help="serve a hub in Python again when a file beside it changes"),
     Argument("--data", type=Path, metavar="DIR", help="the directory for the hub's files (default: .waypost)"),
 )

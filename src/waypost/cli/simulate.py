@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from waypost.cli.arguments import parse_count
-from waypost.cli.command import JSON, Argument, Command
-from waypost.cli.output import Output
+from waypost.cli.command import JSON, Argument, Command, parse_count
+from waypost.cli.output import Output, Progress
 from waypost.cli.target import load_workflow
 
 if TYPE_CHECKING:
@@ -23,7 +22,8 @@ def run(args: Namespace) -> Output:
     from waypost.workflows.simulation import simulate
 
     definition = load_definition(args.config, args.workflow)
-    report = simulate(definition, walks=args.walks, steps=args.steps, seed=args.seed)
+    with Progress(f"{args.walks} walks through {args.workflow}"):
+        report = simulate(definition, walks=args.walks, steps=args.steps, seed=args.seed)
     return Output(msgspec.to_builtins(report), "\n".join(_format(report)), status=0 if report.ok else 1)
 
 

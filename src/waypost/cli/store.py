@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+from waypost.capabilities.schemas.problems import counted
 from waypost.cli.command import JSON, Argument, Command, Group
-from waypost.cli.output import Output
+from waypost.cli.output import Output, Progress
 from waypost.cli.target import LOCAL_TARGET, data_directory, is_config, load_hub
 from waypost.errors import StoreDamaged, WaypostError
 from waypost.runtime.core import Launch
@@ -19,12 +20,16 @@ from waypost.stores.store import Store
 
 
 class OpenStore:
-    """A store and its location: a SQLite file, which may not exist yet, or a server."""
+    """A store and its location: a SQLite file, which with `creates` may not exist yet, or a server."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, creates: bool = False) -> None:
         self.store = store
         self.file = store.database.path if isinstance(store.database, SqliteDatabase) else None
         self.location = str(self.file or store.database.name.removeprefix("The store on "))
+        if not store.database.is_durable:
+            raise WaypostError("The hub keeps everything in memory; there is no store.")
+        if not creates and self.file is not None and not self.file.exists():
+            raise WaypostError(f"The store {self.file} does not exist yet; a hub creates it when it first needs it.")
 
     def size(self) -> int | None:
         """The size of its files in bytes; None for a server."""
@@ -43,17 +48,13 @@ def _store_command(
 
     async def run_and_close(opened: OpenStore, args: Namespace) -> Output:
         try:
-            return await action(opened, args)
+            with Progress(f"{args.action} of {opened.location}", _measure_backup(opened, args)):
+                return await action(opened, args)
         finally:
             await opened.store.close()
 
     def run(args: Namespace) -> Output:
-        opened = OpenStore(_find_store(args))
-        if not opened.store.database.is_durable:
-            raise WaypostError("The hub keeps everything in memory; there is no store.")
-        if not creates and opened.file is not None and not opened.file.exists():
-            raise WaypostError(f"The store {opened.file} does not exist yet; a hub creates it when it first needs it.")
-        return asyncio.run(run_and_close(opened, args))
+        return asyncio.run(run_and_close(OpenStore(find_store(args, args.url), creates=creates), args))
 
     return Command(
         run,
@@ -67,10 +68,11 @@ def _store_command(
     )
 
 
-def _find_store(args: Namespace) -> Store:
+def find_store(args: Namespace, url: str | None) -> Store:
+    """The store at a URL, or that of the target."""
     data = data_directory(args)
-    if args.url is not None:
-        return Store(urls.create_database(args.url, data))
+    if url is not None:
+        return Store(urls.create_database(url, data))
     if is_config(args.target):
         from waypost import config
 
@@ -87,7 +89,8 @@ async def check(opened: OpenStore, _args: Namespace) -> Output:
     data = {"store": opened.location, "ok": not problems, "problems": problems, **counts, **versions}
     lines = [f"{opened.location}: {problem}" for problem in problems]
     if not problems:
-        lines = [f"{opened.location}: ok ({', '.join(f'{count} {name}' for name, count in counts.items())})"]
+        amounts = [counted(count, name.removesuffix("s")) for name, count in counts.items()]
+        lines = [f"{opened.location}: ok ({', '.join(amounts)})"]
     if versions:
         lines.append(f"SQLite {versions['sqlite']}; the file was last written by {versions['writtenBy'] or 'none'}")
     return Output(data, "\n".join(lines), status=1 if problems else 0)
@@ -108,7 +111,7 @@ async def _find_problems(opened: OpenStore) -> list[str]:
             return [f"Its tables are at step {step} of {schema.LATEST}; run `waypost store migrate`."]
         return [problem.replace("\n", " ") for problem in await opened.store.check()]
     except StoreDamaged as error:
-        return [error.message]
+        return [str(error)]
 
 
 async def migrate(opened: OpenStore, _args: Namespace) -> Output:
@@ -131,6 +134,15 @@ async def back_up(opened: OpenStore, args: Namespace) -> Output:
     return Output(data, f"{opened.location}: written to {target} ({size:,} bytes)")
 
 
+def _measure_backup(opened: OpenStore, args: Namespace) -> Callable[[], float] | None:
+    """What says which part of a copy is written; None where there is no copy, or its size is not known before."""
+    total = opened.size()
+    if "to" not in args or not total:
+        return None
+    # The copy has a name of its own until it is complete, which begins with that of the target.
+    return lambda: max((_file_size(file) for file in args.to.parent.glob(f"{args.to.name}*")), default=0) / total
+
+
 async def vacuum(opened: OpenStore, _args: Namespace) -> Output:
     """Delete expired records and free their space."""
     before = opened.size()
@@ -138,7 +150,7 @@ async def vacuum(opened: OpenStore, _args: Namespace) -> Output:
     after = opened.size()
     sizes = "" if after is None else f", {before:,} bytes before, {after:,} now"
     data = {"store": opened.location, "swept": swept, "before": before, "after": after}
-    return Output(data, f"{opened.location}: swept {swept} records{sizes}")
+    return Output(data, f"{opened.location}: swept {counted(swept, 'record')}{sizes}")
 
 
 def _file_size(file: Path) -> int:

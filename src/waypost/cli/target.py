@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from waypost.cli.client import HUB_FILE, KEY_VARIABLE, is_same_hub, read_hub_file
 from waypost.cli.command import JSON, Argument, Command, WrongUsage
-from waypost.cli.output import Output
-from waypost.errors import RemoteError, WaypostError
+from waypost.cli.output import Output, Progress
+from waypost.errors import DefinitionError, RemoteError, WaypostError
 from waypost.stores import directory
 
 if TYPE_CHECKING:
@@ -68,7 +68,12 @@ def load_hub(target: str, *, forms: str = LOCAL_FORMS) -> Hub:
     _search_modules_here()
     if file.endswith(".py") and not Path(file).exists():
         raise WaypostError(f"The file {file} does not exist.")
-    hub = find(str(Path(file).resolve()) + ":" + name if file.endswith(".py") else target)
+    try:
+        hub = find(str(Path(file).resolve()) + ":" + name if file.endswith(".py") else target)
+    except DefinitionError:
+        if hubs := _list_hubs(Path(file)):
+            raise WaypostError(f"{file} has no {name!r}; use {hubs}.") from None
+        raise
     if not isinstance(hub, Hub):
         raise WaypostError(f"{name} in {file} is a {type(hub).__name__}, not a Hub.")
     return hub
@@ -165,9 +170,10 @@ async def open_target(
     hub = load_hub(target, forms=_suggest_forms(target))
     # Without a network: the worker port may belong to a running hub of the same file.
     hub.launch(Launch(opens_worker_port=False, resume_runs=resumes_runs))
-    await hub.start()
-    if hub.runtime.imports is not None:
-        await hub.runtime.imports.wait_until_listed()
+    with Progress("starting the hub and asking its upstream servers"):
+        await hub.start()
+        if hub.runtime.imports is not None:
+            await hub.runtime.imports.wait_until_listed()
     client = await open_client(MemoryLink(hub.engine))
     try:
         yield client, hub
@@ -262,7 +268,7 @@ async def _list_items(client: Client) -> list[Reply] | None:
 async def call_gateway(client: Client, hub: Hub | None, tool: str, arguments: dict[str, Any]) -> Reply | None:
     """What a tool of the gateway answers; None where a server has no gateway."""
     if hub is not None:
-        _ = hub.runtime.gateway  # a hub in this process has a gateway as soon as it is asked for
+        hub.runtime.gateway.offer()  # a hub in this process has a gateway as soon as it is asked for
     try:
         result = await client.call_tool(f"gateway.{tool}", arguments)
     except RemoteError as error:

@@ -26,7 +26,7 @@ def _parse_digest(text: str) -> str:
 
 
 def _reason(upstream: Row) -> str:
-    retry = f" It is tried again in {upstream['retryIn']:g} s." if upstream["retryIn"] else ""
+    retry = f" It is tried again in {max(upstream['retryIn'], 0.1):.1f} s." if upstream["retryIn"] else ""
     return f"{upstream['reason']}{retry}"
 
 

@@ -1,15 +1,28 @@
-"""`waypost workers`: the workers that are connected to a running hub."""
+"""`waypost workers`: the workers that are connected to a running hub, and the token that it made for them."""
 
 from __future__ import annotations
 
+from argparse import Namespace
+from pathlib import Path
 from typing import Final
 
-from waypost.cli.client import list_command
-from waypost.cli.command import Group
-from waypost.cli.output import to_second
+from msgspec import UNSET
+
+from waypost.cli.client import find_running_hub, list_command
+from waypost.cli.command import JSON, Argument, Command, Group
+from waypost.cli.output import Output, to_second
+from waypost.errors import WaypostError
+
+
+def _print_token(args: Namespace) -> Output:
+    token = find_running_hub(args).worker_token
+    if token is UNSET:
+        raise WaypostError("The hub made no token for workers: it has `workers.token` or `workers.tokens`, or no port.")
+    return Output({"token": token}, token)
+
 
 COMMAND: Final = Group(
-    "Show the workers that are connected to a running hub.",
+    "Show the workers that are connected to a running hub, and the token they need.",
     "waypost workers list",
     {
         "list": list_command(
@@ -21,9 +34,17 @@ COMMAND: Final = Group(
                 "NAMESPACE": "namespace",
                 "RUNTIME": "runtime",
                 "VERSION": "version",
+                "REPLICA": "replica",
                 "SINCE": to_second("connected_at"),
                 "FUNCTIONS": lambda worker: ", ".join(worker["functions"]),
             },
-        )
+        ),
+        "token": Command(
+            _print_token,
+            "Print the token that a running hub made for workers, for III_TOKEN.",
+            "waypost workers token --data .waypost",
+            Argument("--data", type=Path, metavar="DIR", help="the data directory of the hub (default: .waypost)"),
+            JSON,
+        ),
     },
 )

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import fields
+from msgspec.structs import FieldInfo
 
 from waypost.config import rules
-from waypost.config.findings import dotted, listed, quoted
+from waypost.config.findings import listed, quoted
 from waypost.config.flowgate import translated
-from waypost.config.nodes import UNKNOWN, Node, resolve
+from waypost.config.nodes import UNKNOWN, Node, escape, resolve
 from waypost.kinds import BY_MARKER, convert
-from waypost.suggestions import did_you_mean
+from waypost.suggestions import did_you_mean, find_nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,6 +30,12 @@ if TYPE_CHECKING:
 
 Annotation: TypeAlias = Any
 """A type as it stands in an annotation; Python has no static type for these."""
+
+
+@cache
+def fields(model: type[Struct]) -> tuple[FieldInfo, ...]:
+    """The fields of a struct; msgspec evaluates their annotations anew each time, which was most of a load."""
+    return msgspec.structs.fields(model)
 
 
 def members(annotation: Annotation) -> Iterator[Annotation]:
@@ -48,12 +57,14 @@ def find_model(annotation: Annotation, entries: dict[str, Node]) -> type[Struct]
     found = [m for m in members(annotation) if isinstance(m, type) and issubclass(m, Struct)]
     if len(found) <= 1:
         return found[0] if found else None
-    for candidate in found:
-        config = candidate.__struct_config__
-        tag = entries.get(config.tag_field) if config.tag_field else None
-        if tag is not None and isinstance(tag.value, str) and snake_case(tag.value) == config.tag:
-            return candidate
-    fitting = [candidate for candidate in found if _is_meant(candidate, entries)]
+    by_tag = {data_tag(one): one for one in found}
+    tag_field = found[0].__struct_config__.tag_field
+    if tag_field and tag_field in entries:
+        given = snake_case(str(entries[tag_field].value))
+        # A misspelt tag is reported, and what is nearest to it is checked.
+        near = [given] if given in by_tag else find_nearest(given, by_tag)
+        return by_tag[near[0]] if near else None
+    fitting = [one for one in found if _is_meant(one, entries)] or [one for one in found if {*entries} <= _keys(one)]
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -63,10 +74,25 @@ def _is_meant(candidate: type[Struct], entries: dict[str, Node]) -> bool:
     return bool(required) and required <= set(entries) and candidate.__struct_config__.tag_field not in entries
 
 
+def _keys(model: type[Struct]) -> set[str]:
+    """The keys that a struct has, in both of their spellings."""
+    return {name for one in fields(model) for name in (one.name, one.encode_name)}
+
+
 def tags_of(annotation: Annotation) -> dict[str, str]:
     """The tags that distinguish the structs of an annotation, each with its key."""
     configs = [m.__struct_config__ for m in members(annotation) if isinstance(m, type) and issubclass(m, Struct)]
     return {str(config.tag): config.tag_field for config in configs if config.tag_field}
+
+
+def data_tag(model: type[Struct]) -> str:
+    """The tag of a struct, as data has it."""
+    return str(model.__struct_config__.tag)
+
+
+def camel_case(text: str) -> str:
+    """The name of a field as it is usually written in files."""
+    return re.sub("_([a-z])", lambda found: found[1].upper(), text)
 
 
 def snake_case(text: str) -> str:
@@ -162,26 +188,29 @@ def _absolute(value: str, kind: str, folder: str) -> str:
     """What names a file of some kind, relative to where it is written."""
     if kind == "toolkit":
         return rules.absolute(value, folder)
-    if kind == "command" and "/" not in value:
+    path = os.path.join(os.path.abspath(folder), value)
+    is_command_line = kind == "command" and " " in value and not os.path.exists(path)
+    if is_command_line or (kind == "command" and "/" not in value):
         return value  # which is looked for on the PATH
-    return value if kind == "file or url" and "://" in value else os.path.join(os.path.abspath(folder), value)
+    return value if kind == "file or url" and "://" in value else path
 
 
 def _known_entries(
     entries: dict[str, Node], model: type[msgspec.Struct], findings: list[Finding], path: KeyPath
 ) -> dict[str, Node]:
-    fields = msgspec.structs.fields(model)
-    spellings = {name: field for field in fields for name in (field.name, field.encode_name, _camel(field.name))}
+    spellings = {
+        name: field for field in fields(model) for name in (field.name, field.encode_name, camel_case(field.name))
+    }
     tag_field = model.__struct_config__.tag_field
     known: dict[str, Node] = {}
+    unknown: dict[str, Node] = {}
     written: dict[str, str] = {}
     for key, child in entries.items():
         field = spellings.get(key)
         if key == tag_field:
             known[key] = child
         elif field is None:
-            message = _unknown_key(key, [f.encode_name for f in fields])
-            findings.append(child.finding((*path, key), message, "CFG010"))
+            unknown[key] = child
         elif field.encode_name in known:
             message = f"the key is also given as {quoted(written[field.encode_name])}; keep one of the two"
             findings.append(child.finding((*path, key), message, "CFG011"))
@@ -189,88 +218,213 @@ def _known_entries(
             written[field.encode_name] = key
             one = recognise(child, field.type, findings, (*path, key))
             known[field.encode_name] = one if key == field.encode_name else replace(one, spelt=key)
+    for key, child in unknown.items():
+        hint, near = _find_meant(key, [f.encode_name for f in fields(model)])
+        outdented = [
+            f.encode_name for f in fields(model) if f.encode_name in known and _lacks(known[f.encode_name], f.type, key)
+        ]
+        if near is None and outdented:
+            hint = f"indent it if it belongs to {quoted(outdented[0])}"
+        findings.append(child.finding((*path, key), f"the key {quoted(key)} is unknown; {hint}", "CFG010"))
+        if near is not None and near != tag_field:
+            # What is meant is checked too, so that a misspelt key hides nothing below it and is not missed.
+            within: list[Finding] = []
+            one = recognise(child, spellings[near].type, within, (*path, key))
+            if Decoder([]).decode(one, spellings[near].type) is not UNKNOWN:  # it has the form that is expected
+                findings += within
+                known.setdefault(near, replace(one, spelt=key))
     return known
 
 
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.title() for word in rest)
+def _lacks(node: Node, annotation: Annotation, key: str) -> bool:
+    """Whether a section is empty and could have a key."""
+    model = find_model(annotation, {}) if node.is_implied else None
+    return model is not None and key in _keys(model)
 
 
-def _unknown_key(key: str, known: list[str]) -> str:
+def _find_meant(key: str, known: list[str]) -> tuple[str, str | None]:
+    """What to use instead of an unknown key, as a sentence, and the one key that is probably meant."""
     by_plain = {name.lower(): name for name in known}
-    meant = key.replace("_", "").lower()
-    hint = did_you_mean(meant, by_plain, quote=lambda plain: quoted(by_plain[plain])) or f"use {listed(known)}"
-    return f"the key {quoted(key)} is unknown; {hint}"
+    near = find_nearest(key.replace("_", "").lower(), by_plain)
+    if not near:
+        return f"use {listed(known)}", None
+    return f"did you mean {quoted(by_plain[near[0]])}?", by_plain[near[0]]
 
 
-def plain(node: Node, annotation: Annotation, findings: list[Finding], path: KeyPath = ()) -> Any:
-    """The node as plain data that fits the annotation; whatever does not fit is reported."""
-    value = node.value
-    if isinstance(value, dict):
-        if model := find_model(annotation, value):
-            return _plain_struct(node, value, model, findings, path)
-        if entry := entry_types(annotation):
-            for key in value:
-                _fit(replace(node, value=key, line=value[key].line, plain=False), entry[0], findings, (*path, key))
-            return {k: plain(v, entry[1], findings, (*path, k)) for k, v in value.items()}
-        if tags := tags_of(annotation):
-            findings.append(_no_tag(node, value, tags, path))
+class Decoder:
+    """Turns nodes into plain data that fits the models.
+
+    What does not fit is reported, and the least that fits takes its place, so that a mistake hides no other. `doubts`
+    holds the keys, in the spelling of the models, whose values are not those of the file. With `as_written`, texts keep
+    their variables wherever any text is valid; names, files and words of a fixed set are the replaced ones.
+    """
+
+    def __init__(self, findings: list[Finding], *, as_written: bool = False) -> None:
+        self.findings = findings
+        self.doubts: set[KeyPath] = set()
+        self._as_written = as_written
+
+    def decode(self, node: Node, annotation: Annotation, path: KeyPath = (), shown: KeyPath = ()) -> Any:
+        """The node as plain data, `UNKNOWN` where it does not fit; `shown` is the path as the file spells it."""
+        value = node.value
+        if isinstance(value, dict):
+            if model := find_model(annotation, value):
+                return self._struct(node, value, model, annotation, path, shown)
+            if entry := entry_types(annotation):
+                return self._mapping(node, value, entry, path, shown)
+            if tags := tags_of(annotation):
+                return self._doubt(path, _no_tag(node, value, tags, shown, None))
+        if isinstance(value, list) and (item := item_type(annotation)) is not None:
+            items = [
+                _or_stand_in(self.decode(child, item, (*path, index), (*shown, index)), item)
+                for index, child in enumerate(value)
+            ]
+            return self._fit(replace(node, plain=False), [items], annotation, path, shown)
+        if value is UNKNOWN:
+            return self._doubt(path, None)
+        candidates = [self._data(node, path)] if isinstance(value, dict | list) else [value]
+        # A variable may stand for a number or a boolean where text does not fit.
+        if isinstance(value, str) and node.plain:
+            candidates.append(resolve(value))
+        return self._restore(node, self._fit(node, candidates, annotation, path, shown), annotation)
+
+    def _data(self, node: Node, path: KeyPath) -> Any:
+        """A node for which there is no model; a variable in it that is not set leaves nothing."""
+        if isinstance(node.value, dict):
+            return {key: self._data(child, (*path, key)) for key, child in node.value.items()}
+        if isinstance(node.value, list):
+            return [self._data(child, (*path, index)) for index, child in enumerate(node.value)]
+        if node.value is UNKNOWN:
+            self.doubts.add(path)
             return None
-    if isinstance(value, list) and (item := item_type(annotation)) is not None:
-        return [plain(v, item, findings, (*path, i)) for i, v in enumerate(value)]
-    return _fit(node, annotation, findings, path)
+        return self._restore(node, node.value, str)
+
+    def _restore(self, node: Node, found: Any, annotation: Annotation) -> Any:
+        """The text of a node as it is written, if that is wanted; what stays replaced is escaped like a literal."""
+        if not self._as_written or not isinstance(found, str):
+            return found
+        with suppress(msgspec.ValidationError):
+            convert("", annotation)
+            return escape(found) if node.written is None else node.written
+        return escape(found)
+
+    def _doubt(self, path: KeyPath, found: Finding | None) -> Any:
+        self.doubts.add(path)
+        if found is not None:
+            self.findings.append(found)
+        return UNKNOWN
+
+    def _mapping(
+        self,
+        node: Node,
+        entries: dict[str, Node],
+        types: tuple[Annotation, Annotation],
+        path: KeyPath,
+        shown: KeyPath,
+    ) -> dict[str, Any]:
+        data = {}
+        for key, child in entries.items():
+            name = replace(node, value=key, line=child.line, plain=False)
+            value = self.decode(child, types[1], (*path, key), (*shown, key))
+            if self.decode(name, types[0], (*path, key), (*shown, key)) is not UNKNOWN:
+                data[key] = _or_stand_in(value, types[1])
+        return data
+
+    def _struct(
+        self,
+        node: Node,
+        entries: dict[str, Node],
+        model: type[Struct],
+        annotation: Annotation,
+        path: KeyPath,
+        shown: KeyPath,
+    ) -> Any:
+        known = len(self.findings), len(self.doubts)
+        tag_field = model.__struct_config__.tag_field
+        given = entries.get(tag_field) if tag_field else None
+        if tag_field and not (
+            _is_meant(model, entries) if given is None else snake_case(str(given.value)) == data_tag(model)
+        ):
+            self._doubt((*path, tag_field), _no_tag(node, entries, tags_of(annotation), shown, model))
+        data: dict[str, Any] = {tag_field: data_tag(model)} if tag_field else {}
+        for one in fields(model):
+            name = one.encode_name
+            value: Any = UNKNOWN
+            if name in entries:
+                value = self.decode(entries[name], one.type, (*path, name), (*shown, entries[name].spelt or name))
+            elif one.required:
+                found = node.finding((*shown, name), f"the key {quoted(name)} is missing; add it", "CFG014")
+                self._doubt((*path, name), found)
+            if value is not UNKNOWN:
+                data[name] = value
+            elif one.required:
+                data[name] = stand_in(one.type)
+        # A rule about the whole is checked only where all parts are sound; its error would repeat theirs.
+        if known == (len(self.findings), len(self.doubts)) and hasattr(model, "__post_init__"):
+            try:
+                convert(data, model)
+            except msgspec.ValidationError as error:
+                self._doubt(path, _misfit(node, error, model, shown))
+                return stand_in(model)
+        return data
+
+    def _fit(self, node: Node, candidates: list[Any], annotation: Annotation, path: KeyPath, shown: KeyPath) -> Any:
+        for candidate in candidates:
+            try:
+                convert(candidate, annotation)
+            except msgspec.ValidationError as error:
+                problem = _misfit(node, error, annotation, shown)
+            else:
+                if isinstance(candidate, str) and path_kind(annotation) == "command":
+                    self._check_command(node, candidate, shown)
+                return candidate
+        return self._doubt(path, problem)
+
+    def _check_command(self, node: Node, command: str, shown: KeyPath) -> None:
+        """Report a command line where only the program is meant; programs with spaces in their names exist."""
+        program, *words = command.split() or [""]
+        hint = (
+            f"write `command: {program}` and `args: [{', '.join(words)}]`" if "\\" not in command else "check the path"
+        )
+        if words and not os.path.exists(command) and shutil.which(command) is None:
+            message = f"there is no program {quoted(command)}; {hint}"
+            self.findings.append(node.finding(shown, message, "CFG076"))
 
 
-def _no_tag(node: Node, entries: dict[str, Node], tags: dict[str, str], path: KeyPath) -> Finding:
-    """What to say about a mapping that is meant for none of several models."""
+_STAND_INS: Final[tuple[Any, ...]] = ("unknown", 1, False, {}, [], "0" * 64, f"sha256:{'0' * 64}")
+
+
+def stand_in(annotation: Annotation) -> Any:
+    """The least data that fits an annotation; a configuration that holds it has errors and is never used."""
+    structs = [one for one in members(annotation) if isinstance(one, type) and issubclass(one, Struct)]
+    for candidate in (None, *choices(annotation), *_STAND_INS):
+        with suppress(msgspec.ValidationError):
+            if not structs or candidate is None:
+                convert(candidate, annotation)
+                return candidate
+    if structs:
+        model = min(structs, key=lambda one: (sum(f.required for f in fields(one)), len(fields(one))))
+        tag_field = model.__struct_config__.tag_field
+        data = {tag_field: data_tag(model)} if tag_field else {}
+        return {**data, **{one.encode_name: stand_in(one.type) for one in fields(model) if one.required}}
+    return [stand_in(item_type(annotation))]
+
+
+def _or_stand_in(value: Any, annotation: Annotation) -> Any:
+    return stand_in(annotation) if value is UNKNOWN else value
+
+
+def _no_tag(
+    node: Node, entries: dict[str, Node], tags: dict[str, str], path: KeyPath, model: type[Struct] | None
+) -> Finding:
+    """What to say about a mapping that is meant for none of several models, or only nearly for `model`."""
     field = next(iter(tags.values()))
     if field not in entries:
-        return node.finding((*path, field), f"the key {quoted(field)} is missing; add it", "CFG014")
+        hint = f"write `{field}: {data_tag(model)}`" if model is not None else f"use {listed(list(tags))}"
+        return node.finding((*path, field), f"the key {quoted(field)} is missing; {hint}", "CFG014")
     given = entries[field]
     hint = did_you_mean(str(given.value), tags, quote=quoted) or f"use {listed(list(tags))}"
     return given.finding((*path, field), f"the {field} {quoted(str(given.value))} is unknown; {hint}", "CFG013")
-
-
-def _plain_struct(
-    node: Node, entries: dict[str, Node], model: type[msgspec.Struct], findings: list[Finding], path: KeyPath
-) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    known = len(findings)
-    tag_field = model.__struct_config__.tag_field
-    if tag_field:
-        data[tag_field] = model.__struct_config__.tag
-    for one in msgspec.structs.fields(model):
-        name = one.encode_name
-        if name in entries:
-            spelt = entries[name].spelt or name
-            data[name] = plain(entries[name], one.type, findings, (*path, spelt))
-        elif one.required:
-            findings.append(node.finding((*path, name), f"the key {quoted(name)} is missing; add it", "CFG014"))
-    if known == len(findings) and hasattr(model, "__post_init__"):
-        try:
-            convert(data, model)
-        except msgspec.ValidationError as error:
-            findings.append(_misfit(node, error, model, path))
-    return data
-
-
-def _fit(node: Node, annotation: Annotation, findings: list[Finding], path: KeyPath) -> Any:
-    if node.value is UNKNOWN:
-        return None
-    value = _unwrapped(node)
-    candidates = [value]
-    # A variable may stand for a number or a boolean where text does not fit.
-    if isinstance(value, str) and node.plain:
-        candidates.append(resolve(value))
-    for candidate in candidates:
-        try:
-            convert(candidate, annotation)
-            return candidate
-        except msgspec.ValidationError as error:
-            problem = _misfit(node, error, annotation, path)
-    findings.append(problem)
-    return None
 
 
 def build(root: Node, data: Any, model: type[msgspec.Struct], findings: list[Finding]) -> Any:
@@ -280,19 +434,15 @@ def build(root: Node, data: Any, model: type[msgspec.Struct], findings: list[Fin
     except msgspec.ValidationError as error:
         node = root
         path: KeyPath = ()
-        for part in _path_of(error):
+        where = _WHERE.search(str(error))
+        for name, index in re.findall(r"\.([^.\[\]]+)|\[([0-9]+)\]", where[1] if where else ""):
+            part = name or int(index)
             child = node.at(part)
             if child is None:
                 break
             node, path = child, (*path, part)
         findings.append(_misfit(node, error, model, path))
         return None
-
-
-def _path_of(error: msgspec.ValidationError) -> Iterable[str | int]:
-    where = _WHERE.search(str(error))
-    for name, index in re.findall(r"\.([^.\[\]]+)|\[([0-9]+)\]", where[1] if where else ""):
-        yield name or int(index)
 
 
 def _misfit(node: Node, error: msgspec.ValidationError, annotation: Annotation, path: KeyPath) -> Finding:
@@ -304,126 +454,133 @@ def _misfit(node: Node, error: msgspec.ValidationError, annotation: Annotation, 
     if "matching regex" in sentence and (form := expected_form(annotation)):
         return node.finding(path, f"expected {form}", "CFG013")
     code = "CFG012" if ", got `" in sentence else "CFG013"
-    sentence = _TYPES.sub(_in_words, sentence)
-    if sentence.startswith("Expected text, got") and isinstance(node.value, int | float):
+    sentence = _TYPES.sub(lambda it: " or ".join(_WORDS.get(name, name) for name in it[1].split(" | ")), sentence)
+    if isinstance(node.value, str) and code == "CFG012":
+        sentence += _find_intention(node.value, str(path[-1]) if path else "", sentence)
+    elif sentence.startswith("Expected text, got") and isinstance(node.value, int | float):
         sentence += "; put the value in quotes"
     return node.finding(path, sentence[:1].lower() + sentence[1:], code)
 
 
-def _in_words(match: re.Match[str]) -> str:
-    return " or ".join(_WORDS.get(name, name) for name in match[1].split(" | "))
+_UNITS: Final = {
+    "Ms": {"ms": 1, "s": 1_000, "sec": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000},
+    "Bytes": {
+        **{"b": 1, "g": 2**30, "gb": 2**30},
+        **dict.fromkeys(("k", "kb", "kib"), 2**10),
+        **dict.fromkeys(("m", "mb", "mib"), 2**20),
+    },
+}
+_AMOUNT: Final = re.compile(r"([0-9]+) ?([A-Za-z]+)")
+_SWITCHES: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
-def _unwrapped(node: Node) -> Any:
-    if isinstance(node.value, dict):
-        return {key: _unwrapped(child) for key, child in node.value.items()}
-    if isinstance(node.value, list):
-        return [_unwrapped(child) for child in node.value]
-    return None if node.value is UNKNOWN else node.value
+def _find_intention(text: str, key: str, sentence: str) -> str:
+    """How to write what a text seems to mean where none is expected: a switch, an amount with its unit, a mapping."""
+    if "true or false" in sentence and text.lower() in _SWITCHES:
+        return f"; write `{_SWITCHES[text.lower()]}`"
+    amount = _AMOUNT.fullmatch(text)
+    units = next((units for ending, units in _UNITS.items() if key.endswith(ending)), {})
+    if amount is not None and (factor := units.get(amount[2].lower())):
+        return f"; write `{int(amount[1]) * factor}`"
+    if "a mapping" in sentence and re.match(r"\w+:\S", text):
+        return "; put a space after each colon"
+    return ""
 
 
-_BY_NAME: Final = ("prompts", "connections", "capabilities", "workflows")
-_BY_PLACE: Final = ("toolkits", "policies")
 _HALF_READ: Final = frozenset(
-    {"CFG001", "CFG002", "CFG003", "CFG004", "CFG005", "CFG007", "CFG008", "CFG009", "CFG030", "CFG032", "CFG033"}
+    {"CFG001", "CFG002", "CFG003", "CFG004", "CFG005", "CFG008", "CFG030", "CFG032", "CFG033"}
 )
 """Findings about files whose content is not known."""
-_OFFERING: Final = ("toolkits", "skills", "proxy", "workers", "connections")
-"""Sections that say what can be called by a name."""
-_BUILT_OF_CAPABILITIES: Final = frozenset(
+_NAMING: Final[dict[str, frozenset[str]]] = {
+    "toolkits": frozenset({"toolkits", "use", "name"}),
+    "skills": frozenset({"core", "dynamic"}),
+    "proxy": frozenset({"expose", "name", "as", "capability", "import", "connection", "prefix", "include", "exclude"}),
+    "connections": frozenset({"kind", "openapi"}),
+    "workers": frozenset(),
+}
+"""Sections that say what can be called by a name, and the keys in them that decide it."""
+_SECTIONS_OF_NAMES: Final = {
+    **dict.fromkeys(("WF010", "WF011", "CFG070"), "connections"),
+    **{"WF012": "capabilities", "WF014": "workflows"},
+}
+"""What is said about a name of a section that is not there, or is of another kind."""
+_DERIVED: Final = frozenset(
     {
-        *("WF012", "WF013", "WF016", "WF017", "WF021", "WF023", "WF030", "WF060", "WF061", "WF062"),
-        *("WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057", "WF058"),
+        *("WF008", "WF013", "WF017", "WF023", "WF044", "WF045", "WF050", "WF051", "WF052", "WF053"),
+        *("WF054", "WF055", "WF056", "WF057", "WF058", "WF061", "WF062"),
     }
 )
-_NAMES: Final = {"WF010": "connections", "CFG070": "connections", "WF014": "workflows"}
-"""What is said about a name of a section that is not there."""
-_TOP: Final = re.compile(r"([^.\[]*)(?:\.|(?=\[)|$)(.*)", re.DOTALL)
-_PLACE: Final = re.compile(r"\[([0-9]+)\]")
+"""Findings that follow from a workflow or capability as a whole."""
+_DESCRIBING: Final = frozenset({"title", "description", "aliases", "examples", "goal", "guidance", "category"})
 
 
-@dataclass(slots=True)
-class LeftOut:
-    """What was left out of a configuration: sections, or entries of them by name or place."""
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """Where a configuration is not what its file means, so that findings there may only follow from other findings."""
 
-    sections: set[str] = field(default_factory=set)
-    entries: dict[str, set[str]] = field(default_factory=dict)
+    root: Node = field(default_factory=lambda: Node({}, "", 1))
+    paths: frozenset[KeyPath] = frozenset()
+    """The keys whose values were left out or replaced."""
+    incomplete: frozenset[KeyPath] = frozenset()
+    """The mappings in which an entry has no usable name."""
     is_half_read: bool = False
+    """Whether a file, or a section under an unknown name, could not be read."""
 
-    def lacks(self, section: str) -> bool:
-        """Whether a section is not all there."""
-        return self.is_half_read or section in self.sections or bool(self.entries.get(section))
+    @classmethod
+    def of(cls, root: Node, paths: Iterable[KeyPath], findings: Iterable[Finding]) -> Doubts:
+        """The doubts that follow from findings, apart from the values at `paths`."""
+        errors = [found for found in findings if found.severity == "error"]
+        unnamed = frozenset(found.path for found in errors if found.code == "CFG007")
+        recognised = {one.spelt for one in root.value.values()} if isinstance(root.value, dict) else set()
+        dropped = [found for found in errors if found.code == "CFG010" and found.path[1:] == ()]
+        unread = any(found.code in _HALF_READ for found in errors) or any(
+            found.path[0] not in recognised for found in dropped
+        )
+        return cls(root, frozenset(paths), unnamed, unread or () in unnamed)
+
+    def cover(self, path: KeyPath) -> bool:
+        """Whether the value at a path is in doubt as a whole."""
+        return any(path[:length] in self.paths for length in range(len(path) + 1))
+
+    def concern(self, section: str) -> bool:
+        """Whether something in a section is in doubt."""
+        return self.is_half_read or any(path[:1] == (section,) for path in (*self.paths, *self.incomplete))
 
     @property
-    def hides_names(self) -> bool:
-        """Whether something may be offered that is not known."""
-        return any(map(self.lacks, _OFFERING))
+    def hide_names(self) -> bool:
+        """Whether something may be offered under a name that is not known."""
+        return self.is_half_read or any(map(_names_something, (*self.paths, *self.incomplete)))
 
-    def explains(self, found: Finding) -> bool:
-        """Whether something is only found because of what was left out."""
-        if found.code in _BUILT_OF_CAPABILITIES and self.lacks("capabilities"):
+    def explain(self, found: Finding) -> bool:
+        """Whether a finding may only follow from what is in doubt: the key itself, a key of it, or a name it uses."""
+        path = found.path
+        if self.cover(path) or any(len(one) == len(path) + 1 and one[:-1] == path for one in self.paths):
             return True
-        section = _NAMES.get(found.code)
-        if section is None:
+        if found.code == "WF003":
+            return self._lack_name((*path[:2], "states"), path)
+        if found.code in _SECTIONS_OF_NAMES:
+            return self.is_half_read or self._lack_name((_SECTIONS_OF_NAMES[found.code],), path)
+        if found.code not in _DERIVED:
             return False
-        names = self.entries.get(section, ())
-        return (
-            self.is_half_read or section in self.sections or any(f" {quoted(name)};" in found.message for name in names)
+        return self.is_half_read or any(
+            one[:2] == path[:2] or one[:1] == ("capabilities",)
+            for one in (*self.paths, *self.incomplete)
+            if _last_key(one) not in _DESCRIBING
         )
 
-
-@dataclass(slots=True)
-class Sound:
-    """The part of a configuration, as data, that nothing is wrong with; `places` are where entries of lists were."""
-
-    data: dict[str, Any]
-    left_out: LeftOut = field(default_factory=LeftOut)
-    places: dict[str, list[int]] = field(default_factory=dict)
-
-    def leave_out(self, findings: Iterable[Finding], known: Iterable[str]) -> None:
-        """Leave out what errors are about: as little as makes sense without them."""
-        sections = set(known)
-        for found in findings:
-            if found.severity == "error":
-                self._leave_out(found, sections)
-
-    def _leave_out(self, found: Finding, known: set[str]) -> None:
-        matched = _TOP.fullmatch(found.key)
-        section, rest = matched.groups() if matched else ("", "")
-        if found.code in _HALF_READ or section not in known:
-            self.left_out.is_half_read = True
-            return
-        value = self.data.get(section)
-        name = _entry(value, rest) if section in _BY_NAME and isinstance(value, dict) else None
-        place = _PLACE.match(rest) if section in _BY_PLACE and isinstance(value, list) else None
-        if name is not None:
-            self.data[section] = {key: entry for key, entry in self.data[section].items() if key != name}
-            self.left_out.entries.setdefault(section, set()).add(name)
-        elif place is not None:
-            self._leave_place_out(section, int(place[1]))
-        elif not self._is_gone(section, rest):
-            self.data.pop(section, None)
-            self.left_out.sections.add(section)
-
-    def _leave_place_out(self, section: str, place: int) -> None:
-        places = self.places.setdefault(section, list(range(len(self.data[section]))))
-        if place in places:
-            index = places.index(place)
-            del places[index]
-            self.data[section] = [entry for at, entry in enumerate(self.data[section]) if at != index]
-            self.left_out.entries.setdefault(section, set()).add(f"[{place}]")
-
-    def _is_gone(self, section: str, rest: str) -> bool:
-        """Whether it is about an entry that was left out before."""
-        return any(_leads_to(name, rest) for name in self.left_out.entries.get(section, ()))
+    def _lack_name(self, names: KeyPath, path: KeyPath) -> bool:
+        """Whether the name that stands at a path may be one of a mapping, or of another kind than it seems."""
+        node = self.root.at(*path)
+        entry = (*names, str(node.value).rpartition(":")[2] if node is not None else "")
+        return names in self.incomplete or self.cover(entry) or (*entry, "kind") in self.paths
 
 
-def _entry(entries: dict[str, Any], rest: str) -> str | None:
-    """The name of the entry that the rest of a key leads to."""
-    names = [name for name in entries if _leads_to(name, rest)]
-    return max(names, key=len, default=None)
+def _last_key(path: KeyPath) -> str:
+    return next((part for part in reversed(path) if isinstance(part, str)), "")
 
 
-def _leads_to(name: str, rest: str) -> bool:
-    shown = dotted((name,))
-    return rest == shown or rest.startswith((f"{shown}.", f"{shown}["))
+def _names_something(path: KeyPath) -> bool:
+    """Whether it depends on a key what can be called by a name."""
+    keys = _NAMING.get(str(path[0])) if path else frozenset()
+    is_entry = len(path) == 1 or (len(path) == 2 and path[0] == "connections")
+    return keys is not None and (is_entry or _last_key(path) in keys)

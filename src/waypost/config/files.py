@@ -121,6 +121,7 @@ def read_file(path: Path) -> FileState:
             return FileState(mode=mode)
         with open(path, "rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
+            # Of the open file, not of the path: an editor may have put another one there since.
             status = os.fstat(stream.fileno())
     except OSError as error:
         return FileState(error=error.errno or errno.EIO)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -42,7 +42,7 @@ CODES = {
     "CFG061": "The URL names no store that can be used.",
     "CFG062": "The URL names no bus that can be used.",
     "CFG063": "A policy does not fit its type, or two have one name.",
-    "CFG064": "A key or value of mcp-flowgate has no effect here (warning).",
+    "CFG064": "A key or value of mcp-flowgate, or of an MCP client, has no effect here (warning).",
     "CFG065": "The file of an issuer's public keys does not exist.",
     "CFG066": "A key or the authorization server cannot be what it says.",
     "CFG067": "The hub, or its port for workers, would be open to every caller from outside.",
@@ -53,8 +53,10 @@ CODES = {
     "CFG072": "An operation of an OpenAPI document is left out (warning).",
     "CFG073": "An import names an operation that is not there (warning).",
     "CFG074": "A tool is named that its server did not have when it was last asked (warning).",
+    "CFG075": "A connection has a `command` and a `url`, of which only the `url` is used (warning).",
+    "CFG076": "A command is several words, and no program.",
+    "CFG077": "The OpenAPI document at a URL is not the one that was kept (warning).",
     "CFG080": "Something in a folder of skills or prompts is not served (warning).",
-    "CFG081": "Callers need a key, but workers need no token (warning).",
     "WF001": "A workflow has neither states nor steps, or both.",
     "WF002": "A workflow of states has no `initialState`.",
     "WF003": "The workflow has no state of that name.",
@@ -76,6 +78,7 @@ CODES = {
     "WF022": "A `join` can never be met.",
     "WF023": "An approval is nested in another executor.",
     "WF024": "A script is missing, or is not the one that was approved.",
+    "WF025": "An argument of a program may be taken for an option (warning).",
     "WF030": "An expression, path or mapping cannot be parsed, or has an unknown root.",
     "WF031": "A JSON Schema is invalid.",
     "WF040": "The workflow has no step of that name or position.",
@@ -96,13 +99,15 @@ CODES = {
     "WF060": "An entry of `proxy.expose` has neither `name` nor `capability`, has both, or is not a tool name.",
     "WF061": "Something is exposed that only works in a workflow.",
     "WF062": "Something is exposed that reads what only a workflow has (warning).",
+    "WF063": "A tool without `inputSchema` reads an argument.",
+    "WF070": "The value of a variable with the name of a secret would be stored with instances.",
 }
 """Every code a finding can carry, with its meaning."""
 
 WARNINGS = frozenset(
     {
-        *("CFG031", "CFG051", "CFG053", "CFG064", "CFG072", "CFG073", "CFG074", "CFG080", "CFG081"),
-        *("WF044", "WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057", "WF058", "WF062"),
+        *("CFG031", "CFG051", "CFG053", "CFG064", "CFG072", "CFG073", "CFG074", "CFG075", "CFG077", "CFG080"),
+        *("WF025", "WF044", "WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057", "WF058", "WF062"),
     }
 )
 
@@ -117,6 +122,12 @@ class Finding:
     message: str
     code: str
     severity: Literal["error", "warning"] = "error"
+    path: KeyPath = field(default=(), compare=False, repr=False)
+    """The key by its parts."""
+
+    def to_row(self) -> dict[str, str | int]:
+        """The finding as JSON has it."""
+        return {name: getattr(self, name) for name in ("file", "line", "key", "message", "code", "severity")}
 
     def __str__(self) -> str:
         key = f"{self.key}: " if self.key else ""
@@ -125,7 +136,7 @@ class Finding:
 
 def finding(file: str, line: int, path: KeyPath, message: str, code: str) -> Finding:
     """A finding about the key at `path`, with the severity its code has."""
-    return Finding(file, line, dotted(path), message, code, "warning" if code in WARNINGS else "error")
+    return Finding(file, line, dotted(path), message, code, "warning" if code in WARNINGS else "error", path)
 
 
 def dotted(path: KeyPath) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from waypost.config.findings import listed, quoted
-from waypost.config.models import OnTimeout, State, Workflow
+from waypost.config.models import ClientServer, OnTimeout, State, Workflow
 from waypost.settings import Audit, Settings, Store
 
 if TYPE_CHECKING:
@@ -24,10 +24,19 @@ if TYPE_CHECKING:
     Translation = Callable[[Entries, list[Finding], KeyPath], Entries]
 
 IDLE: Final[dict[type[Struct], dict[str, str]]] = {
-    Settings: {"discovery": "everything but connections can be found, and `search.ranking` says how"},
+    Settings: {
+        "discovery": "everything but connections can be found, and `search.ranking` says how",
+        "inputs": "`${NAME}` reads a variable of the environment",
+    },
     Audit: {
         "path": "the file is `audit.jsonl` in the data directory",
         "rotation": "the file is not rotated by the hub",
+    },
+    ClientServer: {
+        **dict.fromkeys(("autoApprove", "alwaysAllow", "trust"), "`policies` say what callers may do"),
+        **dict.fromkeys(("disabledTools", "excludeTools"), "write an import with `exclude` in `proxy.import`"),
+        "timeout": "`server.toolTimeoutMs` bounds every call",
+        "description": "servers describe themselves",
     },
     Workflow: {"blackboard": "what a context holds is not declared"},
     State: {"delegate": "who works on a state is left to the client"},
@@ -66,6 +75,27 @@ def _version(entries: Entries, findings: list[Finding], path: KeyPath) -> Entrie
         return entries
     number = str(node.value)
     return {**entries, "version": replace(node, value="1" if _FIRST.fullmatch(number) else number, plain=False)}
+
+
+def _settings(entries: Entries, findings: list[Finding], path: KeyPath) -> Entries:
+    """Also take the servers of VS Code's `mcp.json` and `settings.json` for `mcpServers`."""
+    entries = _version(entries, findings, path)
+    mcp = entries.get("mcp")
+    within = mcp.value if mcp is not None and isinstance(mcp.value, dict) else {}
+    for place, servers in ((("servers",), entries.get("servers")), (("mcp", "servers"), within.get("servers"))):
+        if servers is not None and _are_servers(servers):
+            message = f"the key {quoted('.'.join(place))} is how VS Code writes it; write `mcpServers`, at the top"
+            findings.append(servers.finding((*path, *place), message, "CFG010"))
+            entries = {**entries, "mcpServers": replace(servers, spelt=".".join(place))}
+    rest = {key: node for key, node in entries.items() if key != "servers" or not _are_servers(node)}
+    if mcp is not None and "servers" in within:
+        rest["mcp"] = replace(mcp, value={key: node for key, node in within.items() if key != "servers"})
+    return rest
+
+
+def _are_servers(node: Node) -> bool:
+    entries = node.value.values() if isinstance(node.value, dict) else ()
+    return any(one.at("command") or one.at("url") for one in entries)
 
 
 def _sink(entries: Entries, findings: list[Finding], path: KeyPath) -> Entries:
@@ -119,4 +149,4 @@ ALSO: Final[dict[type[Struct], dict[str, dict[str, object]]]] = {
 }
 """JSON Schemas of what is translated, by key."""
 
-_TRANSLATIONS: Final[dict[type[Struct], Translation]] = {Settings: _version, Audit: _sink, Store: _store}
+_TRANSLATIONS: Final[dict[type[Struct], Translation]] = {Settings: _settings, Audit: _sink, Store: _store}

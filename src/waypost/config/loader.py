@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
 from waypost.config import rules
-from waypost.config.checks import LeftOut, Sound, build, plain
+from waypost.config.checks import Decoder, Doubts, build
 from waypost.config.files import FileState, Snapshot
 from waypost.config.findings import finding, quoted
-from waypost.config.models import RestConnection
-from waypost.config.rules import check_bus, check_key_set, check_prompts, check_skills, check_timeouts, check_toolkits
-from waypost.config.sources import Source, absolute_pattern, gather, secrets
+from waypost.config.models import Capability, ExpandedCapability, ExpandedWorkflow, RestConnection, Workflow
+from waypost.config.sources import Source, absolute_pattern, adopt_client_servers, gather, secrets
 from waypost.errors import ConfigError
+from waypost.kinds import convert
 from waypost.settings import Settings, ToolkitUse
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ UNFINISHED_SETTLE_S: Final = 2.0
 MAX_SETTLE_S: Final = 10.0
 CHECK_INTERVAL_S: Final = 0.1
 
-_SECTIONS: Final = tuple(one.encode_name for one in msgspec.structs.fields(Settings))
+_Definition = TypeVar("_Definition", Workflow, Capability)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,8 @@ class Loaded:
     warnings: tuple[Finding, ...]
     watched: tuple[Path, ...]
     root: Node
-    left_out: LeftOut = field(default_factory=LeftOut)
-    places: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """The positions in the file of the entries of lists from which some were left out."""
+    doubts: Doubts = field(default_factory=Doubts)
+    """Where it is not what the files mean; only a configuration with errors has any."""
     sources: Mapping[str, Source] = field(default_factory=dict)
     """The files by the name that nodes and findings have for them."""
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -64,9 +64,7 @@ class Loaded:
 
     def finding(self, path: KeyPath, message: str, code: str) -> Finding:
         """Make a finding about the key at `path`, for mistakes that only show when the configuration is used."""
-        if len(path) > 1 and isinstance(path[1], int) and path[0] in self.places:
-            path = (path[0], self.places[str(path[0])][path[1]], *path[2:])
-        return (self.root.at(*path) or self.root).finding(path, message, code)
+        return self.root.nearest(path).finding(path, message, code)
 
 
 def load(path: Path, environ: Mapping[str, str] | None = None) -> Loaded:
@@ -93,6 +91,7 @@ async def reload(before: Loaded) -> Loaded:
 async def _examine_at_rest(before: Loaded) -> tuple[Loaded | None, list[Finding]]:
     give_up = time.monotonic() + MAX_SETTLE_S
     while time.monotonic() < give_up:
+        # A new snapshot each time: everything that follows is decided by the bytes of one moment.
         snapshot = Snapshot()
         examined = await asyncio.to_thread(examine, before.path, None, snapshot)
         is_unfinished = await asyncio.to_thread(snapshot.looks_unfinished, before.snapshot)
@@ -132,56 +131,70 @@ def examine(
     Files are read into the snapshot, those of toolkits and OpenAPI documents too, although nothing here parses them.
     """
     findings: list[Finding] = []
-    snapshot = Snapshot() if snapshot is None else snapshot
-    gathered = gather(path, snapshot.environ if environ is None else environ, snapshot, findings)
+    snapshot = snapshot or Snapshot()
+    environ = snapshot.environ if environ is None else environ
+    gathered = gather(path, environ, snapshot, findings)
     root = gathered.root
-    data = plain(root, Settings, findings)
-    check_bus(root, findings)
-    check_key_set(root, findings)
-    check_skills(root, findings)
-    check_toolkits(root, findings)
-    check_prompts(root, findings)
-    if isinstance(data, dict):
-        check_timeouts(root, data, findings)
-    sound = Sound(data if isinstance(data, dict) else {})
-    config = _built(root, sound, findings)
+    decoder = Decoder(findings)
+    data = decoder.decode(root, Settings)
+    data = data if isinstance(data, dict) else {}
+    known = len(findings)
+    for rule in (rules.check_key_set, rules.check_skills, rules.check_toolkits, rules.check_prompts):
+        rule(root, findings)
+    rules.check_timeouts(root, data, findings)
+    root, data = adopt_client_servers(root, data, findings)
+    rules.check_connections(data, root, findings)
+    config: Settings | None = build(root, data, Settings, findings)
+    unnamed = {found.path for found in findings if found.code == "CFG007"}
+    # What is missing may stand under a key that cannot be used: one mistake, one finding.
+    findings[:] = [one for one in findings if one.code != "CFG014" or one.path[:-1] not in unnamed]
+    misfits = [found.path for found in findings[known:] if found.severity == "error"]
+    doubts = Doubts.of(root, [*decoder.doubts, *misfits], findings)
     findings.sort(key=lambda found: (found.file != str(path), found.file, found.line))
     if config is None:
         return None, findings
+    config = _keep_written(config, root)
     files = tuple(source.path for source in gathered.sources.values())
-    others = (*_toolkit_files(config), *_documents(config))
+    apis = [one.openapi for one in config.connections.values() if isinstance(one, RestConnection)]
+    toolkits = [rules.file_of(one.use if isinstance(one, ToolkitUse) else one) for one in config.toolkits]
+    others = [*filter(None, toolkits), *(Path(api) for api in apis if api is not None and "://" not in api)]
+    # Read only to notice when they change: a reload waits until these are at rest too.
     for other in others:
         snapshot.read(other)
     watched = tuple(dict.fromkeys((*files, *others, *gathered.folders)))
     loaded = Loaded(
         *(config, files[0], files, tuple(findings), watched, root),
-        *(sound.left_out, sound.places, gathered.sources, snapshot, secrets(root)),
+        *(doubts, gathered.sources, snapshot, secrets(root, environ)),
     )
     return loaded, findings
 
 
-def _built(root: Node, sound: Sound, findings: list[Finding]) -> Settings | None:
-    """Build the configuration without what is wrong in it; some mistakes only show when a struct is made."""
-    sound.leave_out(findings, _SECTIONS)
-    while True:
-        known, tried = len(findings), dict(sound.data)
-        config: Settings | None = build(root, sound.data, Settings, findings)
-        if config is not None:
-            return config
-        sound.leave_out(findings[known:], _SECTIONS)
-        if sound.data == tried:
-            return None
+def _keep_written(config: Settings, root: Node) -> Settings:
+    """The configuration in which workflows and capabilities also have their texts as written.
+
+    Definitions are stored with the instances that run them, and the value of a variable must not be stored.
+    """
+    workflows = {name: _with_written(one, root, "workflows", name) for name, one in config.workflows.items()}
+    capabilities = {name: _with_written(one, root, "capabilities", name) for name, one in config.capabilities.items()}
+    return msgspec.structs.replace(config, workflows=workflows, capabilities=capabilities)
 
 
-def _documents(config: Settings) -> list[Path]:
-    """The OpenAPI documents of connections."""
-    apis = (one for one in config.connections.values() if isinstance(one, RestConnection))
-    return [Path(api.openapi) for api in apis if api.openapi is not None]
+def _with_written(model: _Definition, root: Node, section: str, name: str) -> _Definition:
+    node = root.at(section, name)
+    if node is None or not _has_variables(node):
+        return model
+    kind, expanded = (Workflow, ExpandedWorkflow) if section == "workflows" else (Capability, ExpandedCapability)
+    # Mistakes in the file were reported when it was decoded with the values.
+    with suppress(msgspec.ValidationError):
+        written: Any = convert(Decoder([], as_written=True).decode(node, kind), kind)
+        fields: dict[str, Any] = {key: getattr(model, key) for key in model.__struct_fields__}
+        made: Any = expanded(**fields, written=written)
+        return cast(_Definition, made)
+    return model
 
 
-def _toolkit_files(config: Settings) -> list[Path]:
-    uses = [entry.use if isinstance(entry, ToolkitUse) else entry for entry in config.toolkits]
-    return [file for use in uses if (file := rules.file_of(use))]
+def _has_variables(node: Node) -> bool:
+    return node.written is not None or any(map(_has_variables, node.children))
 
 
 MAX_NAMES = 5
@@ -199,6 +212,7 @@ def find_losses(before: Loaded, after: Loaded) -> list[Finding]:
     - A policy is gone with the section, or the file, in which it stood.
     - The rights of callers or a policy changed in a file that may be half written.
     """
+    # A file that is empty takes its sections with it; to name those as well would only hide the cause.
     lost_files = list(_find_lost_files(before, after))
     return lost_files or [*_find_lost_auth(before, after), *_find_lost_policies(before, after)]
 
@@ -216,19 +230,16 @@ def _find_lost_files(before: Loaded, after: Loaded) -> Iterator[Finding]:
     for asked in before.snapshot.matches:
         if _has_match(before, asked) and asked in after.snapshot.matches and not _has_match(after, asked):
             message = f"the pattern {quoted(asked[0])} no longer matches a file with settings; restore one or remove it"
-            yield _pattern(after, asked).finding(("include",), message, "CFG034")
+            include = after.root.at("include")
+            patterns = [] if include is None else include.children
+            node = next((one for one in patterns if one.value == absolute_pattern(*asked)), after.root)
+            yield node.finding(("include",), message, "CFG034")
 
 
 def _has_match(loaded: Loaded, asked: tuple[str, str]) -> bool:
     """Whether a pattern matches a file that is not empty."""
     paths = (Path(os.path.abspath(os.path.join(asked[1], name))) for name in loaded.snapshot.matches[asked])
     return any(not loaded.snapshot.files[path].is_blank for path in paths if path in loaded.snapshot.files)
-
-
-def _pattern(loaded: Loaded, asked: tuple[str, str]) -> Node:
-    include = loaded.root.at("include")
-    patterns = include.value if include is not None and isinstance(include.value, list) else []
-    return next((node for node in patterns if node.value == absolute_pattern(*asked)), loaded.root)
 
 
 def _find_lost_auth(before: Loaded, after: Loaded) -> Iterator[Finding]:

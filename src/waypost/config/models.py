@@ -62,11 +62,33 @@ class RestConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="res
 
     base_url: Annotated[Name, Meta(description="Where its paths begin.")]
     headers: Annotated[dict[str, str], Meta(description="Headers of every request.")] = {}
-    openapi: Annotated[str | None, Meta(description="Its OpenAPI document.", extra={"path": "file"})] = None
+    openapi: Annotated[
+        str | None, Meta(description="Its OpenAPI document: a file, or a URL.", extra={"path": "file or url"})
+    ] = None
     allow_private: Annotated[bool, Meta(description="Whether it may be at a private address.")] = False
 
 
 Connection = McpConnection | CliConnection | RestConnection
+
+
+class ClientServer(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An MCP server as clients write it; each is a connection and an import under its name."""
+
+    command: Annotated[Command | None, Meta(description="The program to start.")] = None
+    args: Annotated[list[str], Meta(description="Its arguments.")] = []
+    env: Environment = {}
+    cwd: Annotated[Directory | None, Meta(description="Where it runs.")] = None
+    url: Annotated[Name | None, Meta(description="The server's address, instead of a program.")] = None
+    headers: Annotated[dict[str, str], Meta(description="Headers of every request.")] = {}
+    type: Annotated[
+        Literal["stdio", "http", "sse", "streamable-http", "streamableHttp"] | None,
+        Meta(description="The transport, which a command or a url already says."),
+    ] = None
+    disabled: Annotated[bool, Meta(description="Whether it is left out.")] = False
+
+    def __post_init__(self) -> None:
+        if self.command is None and self.url is None and not self.disabled:
+            raise ValueError("a server has a `command` that starts it, or a `url`; add one of the two")
 
 
 Schema = Annotated[dict[str, Any], Meta(description="A JSON Schema.")]
@@ -242,6 +264,12 @@ class Workflow(Described, frozen=True, kw_only=True):
     steps: Annotated[list[Step], Meta(description="The steps, in order, instead of states.")] = []
 
 
+class ExpandedWorkflow(Workflow, frozen=True, kw_only=True):
+    """A workflow with variables of the environment in it: with their values, and as the file has it."""
+
+    written: Workflow
+
+
 class Capability(Described, frozen=True, kw_only=True):
     """A building block: an executor with a schema, guards and reliability, to be named elsewhere."""
 
@@ -250,6 +278,12 @@ class Capability(Described, frozen=True, kw_only=True):
     executor: Annotated[ExecutorModel | None, Meta(description="What it runs.")] = None
     guards: Annotated[list[GuardModel], Meta(description="Conditions, all of which must hold.")] = []
     reliability: Annotated[Reliability | None, Meta(description="What is done about failures.")] = None
+
+
+class ExpandedCapability(Capability, frozen=True, kw_only=True):
+    """A building block with variables of the environment in it: with their values, and as the file has it."""
+
+    written: Capability
 
 
 ItemName = Annotated[

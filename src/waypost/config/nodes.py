@@ -1,4 +1,4 @@
-"""YAML with places: scalars and nodes that know their file and line, and how a file is composed into them."""
+"""YAML with places: nodes that know their file and line, how a file is composed into them, and `${NAME}` in texts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import yaml
 
@@ -20,6 +21,72 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from waypost.config.files import FileState, Snapshot
+
+
+_REFERENCE: Final = re.compile(
+    r"""
+    \$\$\{                                             # an escaped one
+    | \$\{ (?: (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+               (?: :- (?P<default>(?:(?!\$\{)[^}])*) )?
+               \} )?                                   # without this part it is malformed
+    """,
+    re.VERBOSE,
+)
+
+
+class Expansion(NamedTuple):
+    """A text with its variables replaced, and what could not be replaced: `None` for a malformed one."""
+
+    text: str
+    problems: list[str | None]
+
+
+def expand_text(text: str, environ: Mapping[str, str]) -> Expansion:
+    """Replace the variables in a text."""
+    problems: list[str | None] = []
+
+    def substitute(match: re.Match[str]) -> str:
+        name, default = match["name"], match["default"]
+        if match[0] == "$${":
+            return "${"
+        given = None if name is None else environ.get(name)
+        if name is not None and default is not None:
+            return given or str(default)
+        if given is None:
+            problems.append(name)
+        return given or ""
+
+    return Expansion(_REFERENCE.sub(substitute, text), problems)
+
+
+def expand_data(value: Any, environ: Mapping[str, str], unset: set[str]) -> Any:
+    """JSON data with the variables in its texts replaced; a text with one that is not set, added to `unset`, stays."""
+    if isinstance(value, dict):
+        return {key: expand_data(item, environ, unset) for key, item in value.items()}
+    if isinstance(value, list):
+        return [expand_data(item, environ, unset) for item in value]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    text, problems = expand_text(value, environ)
+    unset.update(name for name in problems if name is not None)
+    return value if problems else text
+
+
+def find_variables(value: Any) -> set[str]:
+    """The variables that the texts of JSON data refer to."""
+    if isinstance(value, dict | list):
+        items = value.values() if isinstance(value, dict) else value
+        return set().union(*map(find_variables, items))
+    return {found["name"] for found in _REFERENCE.finditer(value) if found["name"]} if isinstance(value, str) else set()
+
+
+def escape(value: Any) -> Any:
+    """JSON data whose texts stand for themselves where variables are replaced."""
+    if isinstance(value, dict):
+        return {key: escape(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [escape(item) for item in value]
+    return value.replace("${", "$${") if isinstance(value, str) else value
 
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -39,9 +106,10 @@ _MAX_NUMBER_CHARACTERS = 400
 
 def resolve(text: str) -> Scalar:
     """The value an unquoted scalar stands for; `on`, `12:30` and dates stay text."""
+    # As in YAML 1.2. In 1.1, which PyYAML reads, `on` is true and `12:30` is the number 750.
     if text in _WORDS:
         return _WORDS[text]
-    if len(text) > _MAX_NUMBER_CHARACTERS:
+    if len(text) > _MAX_NUMBER_CHARACTERS:  # reading a number takes the square of its length
         return text
     if _DECIMAL.fullmatch(text):
         return int(text)
@@ -70,7 +138,8 @@ Value: TypeAlias = "dict[str, Node] | list[Node] | Scalar | Unknown"
 class Node:
     """A value, the line of its key, the line its text begins on, and whether its text may stand for something else.
 
-    `spelt` is its key as the file has it, where that is not how the key is usually written.
+    `spelt` is its key as the file has it, where that is not how the key is usually written. `written` is its text as
+    the file has it, where variables in it were replaced.
     """
 
     value: Value
@@ -79,6 +148,14 @@ class Node:
     text_line: int = 1
     plain: bool = False
     spelt: str | None = None
+    written: str | None = None
+
+    @property
+    def children(self) -> list[Node]:
+        """The nodes of a mapping's values, or of a list's items."""
+        if isinstance(self.value, dict):
+            return list(self.value.values())
+        return self.value if isinstance(self.value, list) else []
 
     def at(self, *path: str | int) -> Node | None:
         """The node at the end of a key path, if there is one."""
@@ -91,6 +168,16 @@ class Node:
                 child = node.value[part]
             if child is None:
                 return None
+            node = child
+        return node
+
+    def nearest(self, path: KeyPath) -> Node:
+        """The node at the end of a key path, or the last one on the way to it."""
+        node = self
+        for part in path:
+            child = node.at(part)
+            if child is None:
+                break
             node = child
         return node
 
@@ -127,6 +214,9 @@ _SCALAR_TAGS: dict[str, tuple[type, ...]] = {
 class Composer:
     """Builds nodes from parser events, within bounds that hold for expanded aliases too."""
 
+    max_nodes = MAX_NODES
+    max_depth = MAX_DEPTH
+
     def __init__(self, file: str, findings: list[Finding]) -> None:
         self.file = file
         self.findings = findings
@@ -140,7 +230,9 @@ class Composer:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise self.refusal(event, (), "a second YAML document starts here; use one file each", "CFG005")
+                    message = "a second YAML document starts here; use one file each"
+                    self.findings.append(finding(self.file, _line(event), (), message, "CFG005"))
+                    break
                 root = self.node(next(events), events, ())
         return root
 
@@ -166,17 +258,19 @@ class Composer:
 
     def grow(self, event: yaml.Event, path: KeyPath, nodes: int, depth: int) -> None:
         self.count += nodes
-        if self.count > MAX_NODES:
-            raise self.refusal(event, (), f"the file holds more than {MAX_NODES:,} values; split it", "CFG008")
-        if depth > MAX_DEPTH:
-            raise self.refusal(event, path[:3], f"values are nested more than {MAX_DEPTH} levels deep", "CFG008")
+        if self.count > self.max_nodes:
+            raise self.refusal(event, (), f"the file holds more than {self.max_nodes:,} values; split it", "CFG008")
+        if depth > self.max_depth:
+            raise self.refusal(event, path[:3], f"values are nested more than {self.max_depth} levels deep", "CFG008")
 
     def alias(self, event: yaml.AliasEvent, path: KeyPath, depth: int) -> Node:
         name = str(event.anchor)
         node = self.anchors.get(name)
         if node is None:
             message = f"the alias {quoted('*' + name)} has no anchor before it"
-            raise self.refusal(event, path, message, "CFG009")
+            self.findings.append(finding(self.file, _line(event), path, message, "CFG009"))
+            return Node(UNKNOWN, self.file, _line(event))
+        # An alias counts like what it stands for: ten levels of ten aliases each would be ten billion values.
         size, height = _measure(node)
         self.grow(event, path, size, depth + height - 1)
         return replace(node, line=_line(event))
@@ -185,16 +279,19 @@ class Composer:
         text: str = event.value
         tag = None if event.tag in ("!", f"{_TAG}str") else event.tag
         plain = event.implicit[0] and not event.tag
-        value: Scalar = resolve(text) if plain or tag else text
-        if tag and type(value) not in _SCALAR_TAGS.get(tag, ()):
-            raise self.refusal(event, path, f"the tag {quoted(tag)} cannot be used here; remove it", "CFG009")
+        value: Scalar | Unknown = resolve(text) if plain or tag else text
         line = _line(event)
+        if tag and type(value) not in _SCALAR_TAGS.get(tag, ()):
+            message = f"the tag {quoted(tag)} cannot be used here; remove it"
+            self.findings.append(finding(self.file, line, path, message, "CFG009"))
+            value = UNKNOWN
         return Node(value, self.file, line, line + (event.style in ("|", ">")), plain)
 
     def untagged(self, event: yaml.Event, path: KeyPath, kind: str) -> None:
         tag = getattr(event, "tag", None)
         if tag not in (None, "!", _TAG + kind):
-            raise self.refusal(event, path, f"the tag {quoted(str(tag))} cannot be used here; remove it", "CFG009")
+            message = f"the tag {quoted(str(tag))} cannot be used here; remove it"
+            self.findings.append(finding(self.file, _line(event), path, message, "CFG009"))
 
     def sequence(self, events: Iterator[yaml.Event], path: KeyPath, depth: int) -> list[Node]:
         items: list[Node] = []
@@ -211,6 +308,7 @@ class Composer:
             value = self.node(next(events), events, child_path, depth + 1)
             if key is None:
                 continue
+            # A parser that keeps the last one silently would drop a policy or a key that was pasted twice.
             if key in entries:
                 message = f"the key is already given on line {entries[key].line}; remove one of the two"
                 self.findings.append(key_node.finding(child_path, message, "CFG006"))
@@ -235,13 +333,8 @@ def _line(event: yaml.Event) -> int:
 
 
 def _measure(node: Node) -> tuple[int, int]:
-    if isinstance(node.value, dict):
-        children = list(node.value.values())
-    elif isinstance(node.value, list):
-        children = node.value
-    else:
-        return 1, 1
-    sizes = [_measure(child) for child in children]
+    """How many nodes a node holds, itself included, and how deeply they are nested."""
+    sizes = [_measure(child) for child in node.children]
     return 1 + sum(size for size, _ in sizes), 1 + max((height for _, height in sizes), default=0)
 
 
@@ -263,7 +356,10 @@ def read(path: Path, snapshot: Snapshot, findings: list[Finding]) -> Node | None
 
 def _decode(state: FileState, file: str) -> str:
     if state.error == errno.ENOENT:
-        raise Refused(finding(file, 1, (), _missing(file), "CFG001"))
+        missing = "the file does not exist; check the path"
+        if file == _DEFAULT_FILE:
+            missing = f"there is no such file in {os.getcwd()}; run `waypost init`, or name another"
+        raise Refused(finding(file, 1, (), missing, "CFG001"))
     if state.error:
         raise Refused(finding(file, 1, (), f"the file cannot be read: {os.strerror(state.error)}", "CFG001"))
     if not state.is_readable:
@@ -276,12 +372,6 @@ def _decode(state: FileState, file: str) -> str:
     except UnicodeDecodeError as error:
         line = state.content.count(b"\n", 0, error.start) + 1
         raise Refused(finding(file, line, (), "the file is not UTF-8 text; save it as UTF-8", "CFG003")) from None
-
-
-def _missing(file: str) -> str:
-    if file != _DEFAULT_FILE:
-        return "the file does not exist; check the path"
-    return f"there is no such file in {os.getcwd()}; run `waypost init`, or name another"
 
 
 def events(text: str, file: str) -> Iterator[yaml.Event]:
@@ -305,5 +395,10 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
     if "\t" in indentation:
         return "the line is indented with a tab; use spaces"
     context = f" {error.context}" if error.context else ""
+    begun = error.context_mark.line + 1 if error.context_mark else line
+    if begun < line:
+        context += f" that begins on line {begun}"
     hint = "; put a value with `${` in quotes here" if "${" in content else ""
+    if error.problem == "mapping values are not allowed in this context":
+        hint = "; check for a missing colon on the line before, or put a value with a colon in quotes"
     return f"the YAML is not valid: {error.problem}{context}{hint}"

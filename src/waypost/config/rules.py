@@ -1,4 +1,4 @@
-"""Rules about single sections that no model can say: references to toolkits, prompts, skills, buses, key sets."""
+"""Rules about single sections that no model can say: references to toolkits, prompts, skills, key sets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from waypost.config.findings import Finding, KeyPath, finding, quoted, quoted_file
-from waypost.settings import DEFAULT_BUS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,13 +61,14 @@ def check_timeouts(root: Node, data: dict[str, Any], findings: list[Finding]) ->
         findings.append(node.finding(("mcp", node.spelt or name), message, "CFG060"))
 
 
-def check_bus(root: Node, findings: list[Finding]) -> None:
-    """Report a bus that does not exist."""
-    path = ("bus", "url")
-    node = root.at(*path)
-    if node is not None and isinstance(node.value, str) and node.value not in ("", DEFAULT_BUS):
-        message = f"the only bus is {quoted(DEFAULT_BUS)}, within one process; nats:// comes later"
-        findings.append(node.finding(path, message, "CFG062"))
+def check_connections(data: dict[str, Any], root: Node, findings: list[Finding]) -> None:
+    """Report MCP servers that are to be started and reached at an address, of which only one is done."""
+    for name, connection in data.get("connections", {}).items():
+        if connection.get("kind") == "mcp" and {"command", "url"} <= connection.keys():
+            node = root.at("connections", name)
+            assert node is not None
+            message = "a url is given too, so nothing is started; remove the `command` or the `url`"
+            findings.append(node.finding(("connections", name, "command"), message, "CFG075"))
 
 
 def check_key_set(root: Node, findings: list[Finding]) -> None:
@@ -209,6 +209,7 @@ def _forbidden(tree: nodes.Template) -> Iterator[tuple[int, str]]:
     from jinja2.nodes import Call, Const, Getattr, Getitem
     from jinja2.sandbox import MAX_RANGE
 
+    # The sandbox finds them when the prompt is rendered, which is too late for the operator who wrote it.
     named = [(one.lineno, one.attr) for one in tree.find_all(Getattr)]
     named += [(one.lineno, one.arg.value) for one in tree.find_all(Getitem) if isinstance(one.arg, Const)]
     for line, name in named:

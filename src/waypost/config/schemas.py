@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import msgspec
@@ -80,8 +79,9 @@ def _close(name: str, definition: dict[str, Any], told_apart: bool) -> None:
     properties, required = definition["properties"], definition["required"]
     if "enum" in properties.get(_KIND, ()):
         (tag,) = properties[_KIND]["enum"]
-        properties[_KIND]["enum"] = list(dict.fromkeys((tag, _camel_case(tag))))
-    others = {key: other for key in properties if (other := _other_spelling(key)) != key}
+        properties[_KIND]["enum"] = list(dict.fromkeys((tag, checks.camel_case(tag))))
+    spellings = {key: checks.camel_case(key) if "_" in key else checks.snake_case(key) for key in properties}
+    others = {key: other for key, other in spellings.items() if other != key}
     definition["properties"] = {key: _or_variable(setting) for key, setting in properties.items()}
     definition["patternProperties"] = {
         f"^{other}$": {"$ref": f"#/$defs/{name}/properties/{key}"} for key, other in others.items()
@@ -98,14 +98,6 @@ def _also(definition: dict[str, Any], key: str, form: dict[str, object]) -> None
         definition["properties"][key]["anyOf"].append(form)
     else:
         definition["patternProperties"][f"^{key}$"] = form
-
-
-def _other_spelling(key: str) -> str:
-    return _camel_case(key) if "_" in key else checks.snake_case(key)
-
-
-def _camel_case(text: str) -> str:
-    return re.sub("_([a-z])", lambda found: found[1].upper(), text)
 
 
 def _or_variable(setting: dict[str, Any]) -> dict[str, Any]:

@@ -7,14 +7,14 @@ import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-from waypost.config.checks import plain, recognise
+from waypost.config.checks import Decoder, recognise
 from waypost.config.findings import quoted, quoted_file
 from waypost.config.models import Name
-from waypost.config.nodes import UNKNOWN, Node, read
-from waypost.redaction import is_secret_name, secrets_of
+from waypost.config.nodes import UNKNOWN, Node, expand_text, find_variables, read
+from waypost.redaction import is_secret_variable, secrets_of
 from waypost.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,15 +24,8 @@ if TYPE_CHECKING:
     from waypost.config.findings import Finding, KeyPath
 
 
-_REFERENCE = re.compile(
-    r"""
-    \$\$\{                                             # an escaped one
-    | \$\{ (?: (?P<name>[A-Za-z_][A-Za-z0-9_]*)
-               (?: :- (?P<default>(?:(?!\$\{)[^}])*) )?
-               \} )?                                   # without this part it is malformed
-    """,
-    re.VERBOSE,
-)
+_FOREIGN: Final = re.compile(r"\$\{(?:env|input):([A-Za-z_][A-Za-z0-9_]*)\}")
+"""Variables of the environment, and of dialogs, as VS Code writes them."""
 
 
 def expand(node: Node, environ: Mapping[str, str], findings: list[Finding], path: KeyPath = ()) -> Node:
@@ -48,65 +41,69 @@ def expand(node: Node, environ: Mapping[str, str], findings: list[Finding], path
 
 
 def _expand_text(node: Node, text: str, environ: Mapping[str, str], findings: list[Finding], path: KeyPath) -> Node:
-    problems: list[Finding] = []
-
-    def substitute(match: re.Match[str]) -> str:
-        name, default = match["name"], match["default"]
-        if match[0] == "$${":
-            return "${"
+    expanded, problems = expand_text(text, environ)
+    for name in problems:
         if name is None:
             message = "a variable is written `${NAME}` or `${NAME:-default}`; write `$${` for a literal `${`"
-            problems.append(node.finding(path, message, "CFG021"))
-            return ""
-        given = environ.get(name)
-        if default is not None:
-            return given or str(default)
-        if given is None:
+            if foreign := _FOREIGN.search(text):
+                message = f"clients write {quoted(foreign[0])}; here it is `${{{foreign[1]}}}`"
+            findings.append(node.finding(path, message, "CFG021"))
+        else:
             message = f"the variable {quoted(name)} is not set; set it, or write `${{{name}:-default}}`"
-            problems.append(node.finding(path, message, "CFG020"))
-            return ""
-        return given
-
-    expanded = _REFERENCE.sub(substitute, text)
-    findings.extend(problems)
+            findings.append(node.finding(path, message, "CFG020"))
     # Inside `{...}` YAML demands quotes around a variable, so they do not make it text for good.
-    return replace(node, value=UNKNOWN if problems else expanded, plain=True)
+    return replace(node, value=UNKNOWN if problems else expanded, plain=True, written=text)
 
 
 _MAPPINGS: Final = ("env", "headers")
 
 
-def secrets(root: Node) -> tuple[str, ...]:
-    """What environments and headers hold under the name of a secret, the workers' token, the store's password."""
-    return secrets_of(*({"": value} for value in _values(root)))
+_SECRETS: Final = (("workers", "token"), ("workers", "tokens"), ("auth", "oauth", "introspection", "clientSecret"))
+"""The settings that are secrets, or mappings to secrets."""
 
 
-def _values(root: Node) -> Iterator[str]:
-    yield from _named(root)
-    token, store = root.at("workers", "token"), root.at("store", "url")
-    if token is not None and isinstance(token.value, str):
-        yield token.value
-    if store is not None and isinstance(store.value, str) and (password := _password(store.value)):
-        yield password
-        yield unquote(password)
+def secrets(root: Node, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The values to hide: variables, environments and headers with the name of a secret, and passwords in URLs."""
+    variables = _variables(root)
+    values = [environ.get(name, "") for name in filter(is_secret_variable, variables)]
+    if (passed_on := root.at("workers", "secrets")) is not None:
+        values += [environ.get(name.value, "") for name in passed_on.children if isinstance(name.value, str)]
+    for place in _SECRETS:
+        if (found := root.at(*place)) is not None:
+            values += [one.value for one in (found, *found.children) if isinstance(one.value, str)]
+    values += _named(root)
+    # Whatever the name: an address with a password in it is usually called `DATABASE_URL`.
+    texts = (*_texts(root), *(environ.get(name, "") for name in variables))
+    for password in filter(None, map(_password, texts)):
+        values += (password, unquote(password))
+    return secrets_of(*({"": value} for value in values))
+
+
+def _variables(node: Node) -> set[str]:
+    return find_variables(node.written).union(*map(_variables, node.children))
+
+
+def _texts(node: Node) -> Iterator[str]:
+    if isinstance(node.value, str):
+        yield node.value
+    for child in node.children:
+        yield from _texts(child)
 
 
 def _named(node: Node) -> Iterator[str]:
     """The secrets in whatever is a mapping of names to texts."""
-    value = node.value
-    if isinstance(value, list):
-        for child in value:
+    names = node.value if isinstance(node.value, dict) else [""] * len(node.children)
+    for key, child in zip(names, node.children, strict=True):
+        if key in _MAPPINGS and isinstance(child.value, dict):
+            named = [one.value for name, one in child.value.items() if is_secret_variable(name)]
+            yield from (one for one in named if isinstance(one, str) and not one.startswith("$."))
+        else:
             yield from _named(child)
-    if isinstance(value, dict):
-        for key, child in value.items():
-            if key in _MAPPINGS and isinstance(child.value, dict):
-                named = [one.value for name, one in child.value.items() if is_secret_name(name)]
-                yield from (one for one in named if isinstance(one, str) and not one.startswith("$."))
-            else:
-                yield from _named(child)
 
 
 def _password(url: str) -> str | None:
+    if "://" not in url:
+        return None
     try:
         return urlsplit(url).password
     except ValueError:
@@ -156,6 +153,50 @@ def merge(included: Node, including: Node) -> Node:
     return including
 
 
+_NOT_IN_PREFIX: Final = re.compile(r"[^a-zA-Z0-9_.-]+")
+_CONNECTION_KEYS: Final = {
+    "cwd": "workingDirectory",
+    **{key: key for key in ("command", "args", "env", "url", "headers")},
+}
+
+
+def adopt_client_servers(root: Node, data: dict[str, Any], findings: list[Finding]) -> tuple[Node, dict[str, Any]]:
+    """Make each entry of `mcpServers` a connection and an import: in the data, and in the nodes that have the lines."""
+    written = root.at("mcpServers")
+    if written is None or not isinstance(written.value, dict):
+        return root, data
+    servers: dict[str, dict[str, Any]] = data.pop("mcpServers", {})
+    connections = dict(data.get("connections", {}))
+    nodes: dict[str, Node] = {}
+    for name, server in servers.items():
+        path: KeyPath = ("mcpServers", name)
+        node = written.value[name]
+        if name in connections:
+            message = f"there is a connection {quoted(name)} in `connections` too; rename one of the two"
+            findings.append(node.finding(path, message, "CFG011"))
+            continue
+        if server.get("type") == "sse":
+            message = "`sse` has no effect: the server is asked over Streamable HTTP, which replaced it in 2025"
+            findings.append((node.at("type") or node).finding((*path, "type"), message, "CFG064"))
+        if not server.get("disabled"):
+            connections[name] = {_CONNECTION_KEYS[key]: server[key] for key in server if key in _CONNECTION_KEYS}
+            connections[name]["kind"] = "mcp"
+            nodes[name] = node
+    imports = [{"connection": name, "prefix": to_prefix(name)} for name in nodes]
+    data = {**data, "connections": connections, "proxy": {**(data.get("proxy") or {})}}
+    data["proxy"]["import"] = [*data["proxy"].get("import", []), *imports]
+    listed = replace(written, value=list(nodes.values()))
+    proxy = replace(written, value={"import": listed})
+    adopted = Node({"connections": replace(written, value=nodes), "proxy": proxy}, root.file, root.line)
+    return merge(root, adopted), data
+
+
+def to_prefix(name: str) -> str:
+    """The prefix of the tools of a server: its name in the characters that names of tools have."""
+    plain = _NOT_IN_PREFIX.sub("_", name)
+    return plain if plain[:1].isalpha() else f"mcp_{plain}"
+
+
 class _Gatherer:
     def __init__(self, environ: Mapping[str, str], snapshot: Snapshot, findings: list[Finding]) -> None:
         self.environ = environ
@@ -168,6 +209,7 @@ class _Gatherer:
 
     def content(self, path: Path, chain: tuple[str, ...]) -> Node:
         node = read(path, self.snapshot, self.findings) or Node({}, str(path), 1)
+        # Before it is merged: a key that two files spell in different ways would otherwise be two keys.
         node = recognise(expand(node, self.environ, self.findings), Settings, self.findings)
         self.sources[str(path)] = Source(Path(os.path.abspath(path)), node)
         if not isinstance(node.value, dict):
@@ -175,7 +217,7 @@ class _Gatherer:
         own = replace(node, value={key: child for key, child in node.value.items() if key != "include"})
         merged = Node({}, str(path), 1)
         if include := node.value.get("include"):
-            plain(include, list[Name], self.findings, ("include",))
+            Decoder(self.findings).decode(include, list[Name], ("include",), ("include",))
             for index, pattern in enumerate(include.value if isinstance(include.value, list) else []):
                 for file in self.matches(pattern, index):
                     merged = merge(merged, self.included(file, pattern, index, chain))
@@ -197,12 +239,8 @@ class _Gatherer:
         except ValueError:  # a pattern with a NUL character
             found = ()
         if not found:
-            self.report(
-                pattern,
-                index,
-                f"the pattern {quoted(text)} matches no file; check it, or ignore this until one exists",
-                "CFG031",
-            )
+            message = f"the pattern {quoted(text)} matches no file; check it, or ignore this until one exists"
+            self.report(pattern, index, message, "CFG031")
         return [Path(folder, name) for name in found]
 
     def one_match(self, file: Path, pattern: Node, index: int) -> list[Path]:
@@ -219,7 +257,7 @@ class _Gatherer:
             message = f"the file {quoted_file(str(file))} includes itself, directly or through others; break the circle"
             self.report(pattern, index, message, "CFG032")
             return nothing
-        if identity in self.seen:
+        if identity in self.seen:  # matched by two patterns; a second time its lists would be doubled
             return nothing
         if len(chain) > MAX_NESTING or len(self.sources) >= MAX_FILES:
             message = f"at most {MAX_FILES:,} files may be included, {MAX_NESTING} levels deep; include fewer"

@@ -6,40 +6,25 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind, McpFeatures
-from waypost.capabilities.context import Context
-from waypost.capabilities.options import Metadata
+from waypost.capabilities.capability import Capability, Kind, McpFeatures, Metadata, Unknown
+from waypost.capabilities.context import Caller, Context, Handler
 from waypost.capabilities.resources import MAX_URI_CHARACTERS, UriTemplate
+from waypost.documents import uris
 from waypost.documents.ports import Asker, Data, NotThere, Trigger, refused, size
 from waypost.documents.records import Argument, Prompt, Skill, now
 from waypost.documents.stores import Collection, call_function
-from waypost.documents.uris import (
-    INDEX,
-    INDEX_URI,
-    SCHEME,
-    SECTION,
-    Index,
-    Section,
-    check_arguments,
-    check_body,
-    check_id,
-    check_name,
-    check_new_id,
-    check_readable,
-    find_dead_links,
-    parse,
-    skill_uri,
-)
-from waypost.errors import UnknownPrompt, UnknownResource, WaypostError, shorten
+from waypost.documents.uris import INDEX, INDEX_URI, SCHEME, skill_uri
+from waypost.errors import UnknownCapability, UnknownPrompt, UnknownResource, WaypostError, shorten
+from waypost.settings import Limits, Server
 from waypost.wire.content import TextContents
 from waypost.wire.definitions import PromptArgument, PromptDefinition, ResourceDefinition, TemplateDefinition
-from waypost.workers.functions import is_internal
+from waypost.workers.frames import function_not_found
+from waypost.workers.functions import DEFAULT, Call, is_internal
 
 MARKDOWN: Final = "text/markdown"
 JSON: Final = "application/json"
@@ -151,27 +136,31 @@ class Skills:
         self._within = within
 
     async def register(self, skill_id: str, body: str, owner: str = "") -> Data:
-        """Publish a skill over any earlier one; dead links are returned as warnings."""
-        check_new_id(skill_id)
-        check_body(body)
+        """Publish a skill over any earlier one; dead links, and another owner of that, are returned as warnings."""
+        uris.check_new_id(skill_id)
+        uris.check_body(body)
         skill = Skill(skill_id, body, now(), owner or None)
-        await self.collection.put(skill, owner)
+        replaced = await self.collection.put(skill, owner)
         answer: Data = {"id": skill_id, "registered_at": skill.registered_at}
-        if warnings := await self._check_links(skill):
+        warnings = await self._check_links(skill)
+        if warnings:
             _log.info("the skill %s has dead links: %s", skill_id, "; ".join(warnings))
+        if replaced:
+            warnings.append(f"it replaces the skill of {replaced}")
+        if warnings:
             answer["warnings"] = warnings
         return answer
 
     async def _check_links(self, skill: Skill) -> list[str]:
         try:
             async with asyncio.timeout(_LINK_CHECK_TIMEOUT_S):
-                return await find_dead_links(skill.id, skill.skill, self.collection.exists)
+                return await uris.find_dead_links(skill.id, skill.skill, self.collection.exists)
         except (WaypostError, TimeoutError):
             return []  # the registration succeeded without the check
 
     async def unregister(self, skill_id: str, owner: str = "") -> Data:
         """Remove a skill."""
-        check_id(skill_id)
+        uris.check_id(skill_id)
         return {"id": skill_id, "removed": await self.collection.remove(skill_id, owner)}
 
     async def list(self, by: Asker = None) -> Data:
@@ -205,18 +194,39 @@ class Skills:
 
     async def render(self, uri: str, by: Asker = None) -> Rendered:
         """Return the text at a URI."""
-        target = parse(uri)
-        if isinstance(target, Index):
+        target = uris.parse(uri)
+        if isinstance(target, uris.Index):
             return Rendered(MARKDOWN, await self.index(by))
-        if isinstance(target, Section):
-            return render_output(await self._section(target.function_id, by))
-        check_readable(target.id)
+        if isinstance(target, uris.Section):
+            if is_internal(target.function_id):
+                name = target.function_id
+                raise refused(f"Function '{name}' is in an internal namespace and cannot back a skill resource")
+            return render_output(await call_function(self._trigger, target.function_id, {}, self._within, by))
+        uris.check_readable(target.id)
         skill = await self.collection.find(target.id)
         if skill is None:
-            raise NotThere(f"Skill not found: {target.id}{await self.collection.hint(target.id, by)}")
+            raise await self.not_found(uri, by)
+        # A skill of a folder also has a URI there. A rule about that one must not be evaded by asking for this one.
         if skill.source_uri:
-            self.collection.access.admit("skills", skill.source_uri, by)
+            await self.admit(skill.source_uri, by, uri)
         return Rendered(MARKDOWN, skill.skill)
+
+    async def admit(self, uri: str, by: Asker, asked: str = "") -> None:
+        """Refuse a caller that may not read a URI; what a rule hides is not found, under the URI that was asked for."""
+        try:
+            self.collection.access.admit("skills", uri, by)
+        except UnknownCapability:
+            raise await self.not_found(asked or uri, by) from None
+
+    async def not_found(self, uri: str, by: Asker) -> NotThere:
+        """Return the error for a URI at which there is nothing that the caller may see."""
+        target = uris.parse(uri)
+        if isinstance(target, uris.Section):
+            return NotThere(
+                f"trigger {shorten(target.function_id)}: {function_not_found(target.function_id, DEFAULT).message}"
+            )
+        name = "skills" if isinstance(target, uris.Index) else target.id
+        return NotThere(f"Skill not found: {name}{await self.collection.hint(name, by)}")
 
     async def index(self, by: Asker = None) -> str:
         """Return the index of all skills that the caller may see."""
@@ -224,11 +234,6 @@ class Skills:
             return render_index((skill.id, skill.skill) for skill in await self.collection.list_visible(by))
         except WaypostError as error:
             return broken_index(error.message)
-
-    async def _section(self, function_id: str, by: Asker) -> Any:
-        if is_internal(function_id):
-            raise refused(f"Function '{function_id}' is in an internal namespace and cannot back a skill resource")
-        return await call_function(self._trigger, function_id, {}, self._within, by)
 
 
 def to_resource_entry(skill: Skill) -> Data:
@@ -239,14 +244,31 @@ def to_resource_entry(skill: Skill) -> Data:
 _SEPARATOR: Final = "\n\n---\n\n"
 
 
-async def fetch(skills: Skills, uris: list[str], by: Asker = None) -> str:
-    """Return all texts, each under its URI; one that cannot be read fails the whole."""
-    return _SEPARATOR.join([f"# {uri}\n\n{(await skills.render(uri, by)).text.rstrip()}" for uri in uris])
+class FetchLimits(NamedTuple):
+    """How much one call may fetch: a short list of URIs can name any number of long texts."""
+
+    max_uris: int = Limits().max_fetch_uris
+    max_bytes: int = Server().max_result_bytes
 
 
-def list_wanted_uris(uri: str | None, uris: list[str] | None) -> list[str]:
+async def fetch(skills: Skills, uris: list[str], by: Asker, max_bytes: int) -> str:
+    """Return all texts, each under its URI; one that cannot be read, or too much together, fails the whole."""
+    texts: list[str] = []
+    left = max_bytes
+    for uri in uris:
+        texts.append(f"# {uri}\n\n{(await skills.render(uri, by)).text.rstrip()}")
+        # Counted as they are read, before all of them are in memory.
+        left -= size(texts[-1]) + len(_SEPARATOR)
+        if left < 0:
+            raise refused(f"The texts are larger than {max_bytes} bytes (server.maxResultBytes); fetch fewer at a time")
+    return _SEPARATOR.join(texts)
+
+
+def list_wanted_uris(uri: str | None, uris: list[str] | None, most: int) -> list[str]:
     """Return the requested URIs: `uris`, or else `uri`."""
     given = uris or ([] if uri is None else [uri])
+    if len(given) > most:
+        raise refused(f"Too many uris ({len(given)}; max {most}, limits.maxFetchUris)")
     wanted = [one for one in map(str.strip, given) if one]
     if not wanted:
         raise refused("Provide uri or a non-empty uris array")
@@ -274,19 +296,22 @@ class Prompts:
         namespace: str | None = None,
     ) -> Data:
         """Publish a prompt over any earlier one; whether its function exists shows only when it is used."""
-        check_name(name)
+        uris.check_name(name)
         if not description.strip():
             raise refused("description must be non-empty")
         if not function_id.strip():
             raise refused("function_id must be non-empty")
-        check_arguments(argument.name for argument in arguments)
+        uris.check_arguments(argument.name for argument in arguments)
+        size = len(msgspec.json.encode((description, function_id, arguments)))
+        if size > uris.MAX_BODY_BYTES:  # every client that lists prompts gets it
+            raise refused(f"prompt too large ({size} bytes; max {uris.MAX_BODY_BYTES})")
         prompt = Prompt(name, description, list(arguments), function_id, now(), owner or None, namespace=namespace)
         await self.collection.put(prompt, owner)
         return {"name": name, "registered_at": prompt.registered_at}
 
     async def unregister(self, name: str, owner: str = "") -> Data:
         """Remove a prompt."""
-        check_name(name)
+        uris.check_name(name)
         return {"name": name, "removed": await self.collection.remove(name, owner)}
 
     async def list(self, by: Asker = None) -> Data:
@@ -312,11 +337,22 @@ class Prompts:
         hidden = [prompt for prompt in await self.collection.all() if not self.collection.is_visible(prompt.name)]
         return [{**_entry(prompt), **self.collection.owners.describe(prompt)} for prompt in hidden]
 
+    async def admit(self, name: str, by: Asker) -> None:
+        """Refuse a caller that may not get a prompt; one that a rule hides is not found."""
+        try:
+            self.collection.access.admit("prompts", name, by)
+        except UnknownCapability:
+            raise await self.not_found(name, by) from None
+
+    async def not_found(self, name: str, by: Asker) -> NotThere:
+        """Return the error for a prompt that does not exist, or that the caller may not see."""
+        return NotThere(f"Prompt not found: {shorten(name)}{await self.collection.hint(name, by)}")
+
     async def get(self, name: str, arguments: Any = None, by: Asker = None) -> Data:
         """Return the answer of `prompts/get`; only the prompt's function checks the arguments."""
         prompt = await self.collection.find(name)
         if prompt is None:
-            raise NotThere(f"Prompt not found: {shorten(name)}{await self.collection.hint(name, by)}")
+            raise await self.not_found(name, by)
         if not self.collection.is_visible(name):
             raise NotThere(f"Prompt not found: {name}; the hub itself has another of this name")
         function_id = prompt.function_id
@@ -344,16 +380,15 @@ def _message(text: str) -> Data:
 
 
 def _entry(prompt: Prompt) -> Data:
-    arguments = [_argument(argument) for argument in prompt.arguments]
+    arguments = [
+        {"name": one.name, "required": one.required}
+        | ({} if one.description is None else {"description": one.description})
+        for one in prompt.arguments
+    ]
     return {"name": prompt.name, "description": prompt.description, "arguments": arguments}
 
 
-def _argument(argument: Argument) -> Data:
-    entry: Data = {"name": argument.name, "required": argument.required}
-    return entry if argument.description is None else {**entry, "description": argument.description}
-
-
-_SECTIONS: Final = f"{SCHEME}{SECTION}/"
+_SECTIONS: Final = f"{SCHEME}{uris.SECTION}/"
 _MAX_SEARCHED_CHARACTERS: Final = 500
 """How much of a skill's first paragraph is searched."""
 
@@ -372,19 +407,25 @@ class PrefixTemplate(UriTemplate):
 
 def build_fixed_rows(skills: Skills) -> list[Capability]:
     """Return the index and the two templates, which always exist."""
-    skill, section = TEMPLATES
+    skill, section = (msgspec.convert(one, TemplateDefinition) for one in TEMPLATES)
+    read = _make_reader(skills, INDEX_URI)
+
+    async def unknown(uri: str, caller: Caller) -> UnknownResource:
+        return UnknownResource(uri, (await skills.not_found(uri, Call("", caller=caller))).message)
+
     return [
-        _resource(INDEX_ENTRY, skills),
-        _template(skill, skills, lambda uri: uri.startswith(SCHEME) and not uri.startswith(_SECTIONS)),
-        _template(section, skills, lambda uri: uri.startswith(_SECTIONS)),
+        build_resource(msgspec.convert(INDEX_ENTRY, ResourceDefinition), read),
+        build_template(skill, read, lambda uri: uri.startswith(SCHEME) and not uri.startswith(_SECTIONS), unknown),
+        build_template(section, read, lambda uri: uri.startswith(_SECTIONS), unknown),
     ]
 
 
 def build_skill_row(skill: Skill, skills: Skills) -> Capability:
     """Return a skill as a resource."""
-    row = _resource(to_resource_entry(skill), skills, skill.owner)
+    definition = msgspec.convert(to_resource_entry(skill), ResourceDefinition)
     about = truncate(find_description(skill.skill) or "", _MAX_SEARCHED_CHARACTERS)
-    return replace(row, metadata=Metadata(about=about))
+    read = _make_reader(skills, definition.uri)
+    return build_resource(definition, read, owner=skill.owner, metadata=Metadata(about=about))
 
 
 def build_prompt_row(prompt: Prompt, prompts: Prompts) -> Capability:
@@ -415,40 +456,41 @@ def row_id(kind: str, name: str) -> tuple[Kind, str]:
     return (Kind.RESOURCE, skill_uri(name)) if kind == "skills" else (Kind.PROMPT, name)
 
 
-def _resource(entry: Data, skills: Skills, owner: str | None = None) -> Capability:
-    uri = entry["uri"]
-
-    async def read(_: Data, context: Context) -> list[TextContents]:
-        return await _contents(skills, uri, context)
-
+def build_resource(definition: ResourceDefinition, read: Handler, **rest: Any) -> Capability:
+    """Return a resource that clients can subscribe to."""
     return Capability(
         kind=Kind.RESOURCE,
-        id=uri,
-        definition=msgspec.convert(entry, ResourceDefinition),
+        id=definition.uri,
+        definition=definition,
         handler=read,
         is_async=True,
-        owner=owner,
         mcp=McpFeatures(subscribable=True),
+        **rest,
     )
 
 
-def _template(entry: Data, skills: Skills, matches: Callable[[str], bool]) -> Capability:
-    async def read(given: Data, context: Context) -> list[TextContents]:
-        return await _contents(skills, given["uri"], context)
-
+def build_template(
+    definition: TemplateDefinition, read: Handler, matches: Callable[[str], bool], unknown: Unknown | None = None
+) -> Capability:
+    """Return a template of resources that clients can subscribe to; `read` gets the whole URI."""
+    template = definition.uri_template
     return Capability(
         kind=Kind.TEMPLATE,
-        id=entry["uriTemplate"],
-        definition=msgspec.convert(entry, TemplateDefinition),
+        id=template,
+        definition=definition,
         handler=read,
         is_async=True,
-        mcp=McpFeatures(template=PrefixTemplate(entry["uriTemplate"], matches), subscribable=True),
+        mcp=McpFeatures(template=PrefixTemplate(template, matches), subscribable=True, unknown=unknown),
     )
 
 
-async def _contents(skills: Skills, uri: str, context: Context) -> list[TextContents]:
-    try:
-        mime_type, text = await skills.render(uri, context)
-    except NotThere as error:
-        raise UnknownResource(uri, error.message) from None
-    return [TextContents(uri, text, mime_type)]
+def _make_reader(skills: Skills, own: str) -> Handler:
+    async def read(given: Data, context: Context) -> list[TextContents]:
+        uri = given.get("uri", own)
+        try:
+            mime_type, text = await skills.render(uri, context)
+        except NotThere as error:
+            raise UnknownResource(uri, error.message) from None
+        return [TextContents(uri, text, mime_type)]
+
+    return read

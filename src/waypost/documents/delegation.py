@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from waypost.capabilities.capability import Capability, Kind, McpFeatures, Priority
-from waypost.capabilities.context import Caller, Context
+from waypost.capabilities.capability import Capability, Kind, Priority
+from waypost.capabilities.context import Caller, Context, Handler
 from waypost.capabilities.registry import Registry
-from waypost.documents.content import PrefixTemplate
+from waypost.documents.content import build_resource, build_template
 from waypost.documents.documents import HUB
 from waypost.documents.functions import TRIGGER_TYPES
 from waypost.documents.ports import Data
@@ -42,6 +42,7 @@ LISTS: Final = {
 """The functions that list documents, and the key of the list in their answers."""
 _READ: Final = "skills::resources-read"
 _GET: Final = "prompts::mcp-get"
+_MAX_LISTED: Final = 10_000
 _NOT_FOUND: Final = "not found"
 """The text of an unknown id; the protocol has no error code for it, so this is the one text that is compared."""
 _log: Final = logging.getLogger(__name__)
@@ -53,7 +54,10 @@ Ask: TypeAlias = Callable[[str, Data, Caller], Awaitable[Any]]
 def build_rows(function_id: str, answer: Any, ask: Ask) -> Iterator[Capability]:
     """Yield the rows of a list; an invalid entry is logged and left out."""
     listed = answer.get(LISTS[function_id]) if isinstance(answer, dict) else None
-    for entry in listed if isinstance(listed, list) else ():
+    listed = listed if isinstance(listed, list) else []
+    if len(listed) > _MAX_LISTED:
+        _log.warning("%s lists %d documents; only the first %d are shown", function_id, len(listed), _MAX_LISTED)
+    for entry in listed[:_MAX_LISTED]:
         try:
             yield _MAKERS[function_id](entry, ask)
         except msgspec.ValidationError as error:
@@ -62,36 +66,13 @@ def build_rows(function_id: str, answer: Any, ask: Ask) -> Iterator[Capability]:
 
 def _resource(entry: Any, ask: Ask) -> Capability:
     definition = msgspec.convert(entry, ResourceDefinition)
-
-    async def read(_: Data, context: Context) -> list[Contents]:
-        return await _read(definition.uri, ask, context.caller)
-
-    return Capability(
-        kind=Kind.RESOURCE,
-        id=definition.uri,
-        definition=definition,
-        handler=read,
-        is_async=True,
-        mcp=McpFeatures(subscribable=True),
-    )
+    return build_resource(definition, _make_reader(ask, definition.uri))
 
 
 def _template(entry: Any, ask: Ask) -> Capability:
     definition = msgspec.convert(entry, TemplateDefinition)
-    template = definition.uri_template
-    prefix = template.partition("{")[0]
-
-    async def read(given: Data, context: Context) -> list[Contents]:
-        return await _read(given["uri"], ask, context.caller)
-
-    return Capability(
-        kind=Kind.TEMPLATE,
-        id=template,
-        definition=definition,
-        handler=read,
-        is_async=True,
-        mcp=McpFeatures(template=PrefixTemplate(template, lambda uri: uri.startswith(prefix)), subscribable=True),
-    )
+    prefix = definition.uri_template.partition("{")[0]
+    return build_template(definition, _make_reader(ask, prefix), lambda uri: uri.startswith(prefix))
 
 
 def _prompt(entry: Any, ask: Ask) -> Capability:
@@ -107,23 +88,24 @@ def _prompt(entry: Any, ask: Ask) -> Capability:
     return Capability(kind=Kind.PROMPT, id=definition.name, definition=definition, handler=write, is_async=True)
 
 
-async def _read(uri: str, ask: Ask, caller: Caller) -> list[Contents]:
-    try:
-        answer = await ask(_READ, {"uri": uri}, caller)
-    except InvocationFailed as error:
-        raise UnknownResource(uri, error.message) if _NOT_FOUND in error.message else error from None
-    parts = answer.get("contents") if isinstance(answer, dict) else None
-    if not isinstance(parts, list):
-        raise InvocationFailed(f"{_READ} answered without contents.")
-    try:
-        return [
-            msgspec.convert(one, BlobContents)
-            if isinstance(one, dict) and "blob" in one
-            else msgspec.convert(one, TextContents)
-            for one in parts
-        ]
-    except msgspec.ValidationError as error:
-        raise InvocationFailed(f"{_READ} answered contents that cannot be used: {error}.") from None
+def _make_reader(ask: Ask, own: str) -> Handler:
+    async def read(given: Data, context: Context) -> list[Contents]:
+        uri = given.get("uri", own)
+        try:
+            answer = await ask(_READ, {"uri": uri}, context.caller)
+        except InvocationFailed as error:
+            raise UnknownResource(uri, error.message) if _NOT_FOUND in error.message else error from None
+        parts = answer.get("contents") if isinstance(answer, dict) else None
+        if not isinstance(parts, list):
+            raise InvocationFailed(f"{_READ} answered without contents.")
+        try:
+            is_blob = [isinstance(one, dict) and "blob" in one for one in parts]
+            kinds: list[type[Contents]] = [BlobContents if blob else TextContents for blob in is_blob]
+            return [msgspec.convert(one, kind) for one, kind in zip(parts, kinds, strict=True)]
+        except msgspec.ValidationError as error:
+            raise InvocationFailed(f"{_READ} answered contents that cannot be used: {error}.") from None
+
+    return read
 
 
 _MAKERS: Final = dict(zip(LISTS, (_resource, _template, _prompt), strict=True))
@@ -192,7 +174,7 @@ class Delegation(Component):
 
     async def _read_lists(self) -> None:
         while self._wakeup.is_set():
-            self._wakeup.clear()
+            self._wakeup.clear()  # before the lists are read, so that a change meanwhile leads to another reading
             try:
                 for function_id in LISTS:
                     self._show(function_id, await self._read_list(function_id))
@@ -217,6 +199,7 @@ class Delegation(Component):
             return []
         answer = await self._call(function_id, {}, HUB)
         owner = None if function.owner is None else function.owner.owner
+        # By name: a worker may list one document twice, and the rows of a source have different names.
         rows = {(row.kind, row.id): row for row in build_rows(function_id, answer, self._call)}
         return [replace(row, owner=owner, priority=Priority.WORKER) for row in rows.values()]
 

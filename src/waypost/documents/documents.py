@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from waypost.capabilities.capability import Capability, Priority
@@ -14,21 +13,24 @@ from waypost.capabilities.capability import Kind as Of
 from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Chain, Principal
 from waypost.capabilities.registry import Offer, Registry
-from waypost.documents.content import Prompts, Skills, build_fixed_rows, build_prompt_row, build_skill_row, row_id
+from waypost.documents import content, ports
+from waypost.documents.content import FetchLimits, Prompts, Skills, row_id
 from waypost.documents.functions import TRIGGER_TYPES, document_functions, make_change_payload
-from waypost.documents.ports import Access, Asker, Changed, DocumentStore, Kind, Op, Owners, Source, Trigger, Updated
+from waypost.documents.ports import Access, Asker, DocumentStore, Kind, Op, Owners, Source
 from waypost.documents.records import Prompt, Record, Skill
 from waypost.documents.stores import Collection, HubDocumentStore, LayeredDocumentStore
 from waypost.documents.uris import INDEX_URI, skill_uri
 from waypost.errors import InvocationFailed
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.decisions import Policy
+from waypost.policy.guard import PolicyGuard
 from waypost.runtime.component import Component
+from waypost.stores import schema
 from waypost.stores.store import Store
 from waypost.workers.calls import caller_of
 from waypost.workers.frames import UNKNOWN
 from waypost.workers.functions import DEFAULT, Call, Function
-from waypost.workers.triggers import Binding, TriggerType
+from waypost.workers.triggers import Binding
 from waypost.workers.workers import Workers
 
 if TYPE_CHECKING:
@@ -57,27 +59,28 @@ class Documents(Component):
     """
 
     name = "documents"
+    reads = (schema.SKILLS.name, schema.PROMPTS.name)
 
     def __init__(
         self,
         store: DocumentStore,
-        trigger: Trigger,
+        trigger: ports.Trigger,
         *,
         registry: Registry | None = None,
-        changed: Changed = lambda kind, op, name, names: None,
-        updated: Updated = lambda uri, also=(): None,
+        changed: ports.Changed = lambda kind, op, name, names: None,
+        updated: ports.Updated = lambda uri, also=(): None,
         owners: Owners | None = None,
         sources: Sequence[Source] = (),
         access: Access | None = None,
         within: float = STATE_TIMEOUT_S,
+        limits: FetchLimits | None = None,
     ) -> None:
         layered = LayeredDocumentStore(store, sources) if sources else store
-        self.owners, self._access = owners or Owners(), access or Access()
-        rights = (self.owners, self._access)
         self._store = layered
-        rest = (layered, store, *rights, self._publish, self.is_visible)
+        rest = (layered, store, owners or Owners(), access or Access(), self._publish, self.is_visible)
         self.skills = Skills(Collection("skills", Skill, *rest), trigger, within)
         self.prompts = Prompts(Collection("prompts", Prompt, *rest), trigger, within)
+        self._limits = limits or FetchLimits()
         self._registry = registry
         self._changed = changed
         self._updated = updated
@@ -93,14 +96,14 @@ class Documents(Component):
 
     def functions(self) -> list[Function]:
         """Return the thirteen functions."""
-        return document_functions(self.skills, self.prompts, self.owners, self._access)
+        return document_functions(self.skills, self.prompts, self._limits)
 
     async def open(self) -> None:
         """Load the store, unless that was done before."""
         if not self._is_open:
-            await self.load()
+            await self.refresh()
 
-    async def load(self) -> None:
+    async def refresh(self) -> None:
         """Load the store, and announce what other replicas changed since the last time.
 
         It may be called often: an unchanged store is not read again.
@@ -114,6 +117,7 @@ class Documents(Component):
                     return
                 found, news = await self._read_changes()
             except BaseException:
+                # The index and the templates are there even if the store cannot be read yet; they say what is wrong.
                 if first:
                     self._add_fixed_rows()
                 raise
@@ -122,13 +126,14 @@ class Documents(Component):
                 if first:
                     self._add_fixed_rows()
                 self._update_rows({name: found.get(name) for name in news})
+            # Only now: if something failed above, the next call reads the same changes again.
             self._revision = revision
             if not first:
                 self._announce_all(names, found)
 
     def _add_fixed_rows(self) -> None:
         """Register the index and the templates."""
-        self._fixed_rows = build_fixed_rows(self.skills)
+        self._fixed_rows = content.build_fixed_rows(self.skills)
         if self._registry is not None:
             self._registry.add(self._fixed_rows)
 
@@ -151,17 +156,9 @@ class Documents(Component):
 
     async def start(self, core: Core) -> None:
         """Serve what was published."""
-        await self.load()
-
-    async def refresh(self) -> None:
-        """Serve what other replicas published."""
-        await self.load()
+        await self.refresh()
 
     async def stop(self) -> None:
-        """Take all rows out of the registry."""
-        self.close()
-
-    def close(self) -> None:
         """Take all rows out of the registry."""
         if self._registry is not None:
             with self._registry.as_one_change():
@@ -190,7 +187,7 @@ class Documents(Component):
     def _publish(self, kind: Kind, op: Op, name: str, record: Record | None) -> None:
         if self._changed_meanwhile is not None:
             self._changed_meanwhile.add((kind, name))
-        names = self._list_names((kind, name), record)
+        names = self._list_names((kind, name), record)  # before the row goes, with which they would be forgotten
         self._update_rows({(kind, name): record})
         self._announce(kind, op, name, names)
         if kind == "skills":
@@ -215,16 +212,14 @@ class Documents(Component):
         with self._registry.as_one_change():
             for name, record in news.items():
                 if record is not None and not record.from_source:
-                    (self._offers[name],) = self._registry.offer(_source(*name), [self._row(record)], Priority.WORKER)
+                    row = (
+                        content.build_skill_row(record, self.skills)
+                        if isinstance(record, Skill)
+                        else content.build_prompt_row(record, self.prompts)
+                    )
+                    (self._offers[name],) = self._registry.offer(_source(*name), [row], Priority.WORKER)
                 elif self._offers.pop(name, None) is not None:
                     self._registry.offer(_source(*name), (), Priority.WORKER)
-
-    def _row(self, record: Record) -> Capability:
-        return (
-            build_skill_row(record, self.skills)
-            if isinstance(record, Skill)
-            else build_prompt_row(record, self.prompts)
-        )
 
     def is_visible(self, kind: Kind, name: str) -> bool:
         """Return whether clients see the document of a name, and nothing else of the hub in its place."""
@@ -251,20 +246,27 @@ def build_documents(
     registry: Registry,
     workers: Workers,
     pipeline: Pipeline,
-    policy: Policy,
+    guard: PolicyGuard,
     store: Store,
-    updated: Updated,
-    sources: Sequence[Source] = (),
+    updated: ports.Updated,
+    sources: Sequence[Source],
+    limits: FetchLimits,
 ) -> Documents:
     """Return the documents of a hub: kept in its store, shown to its clients, offered to its workers."""
-    access = _make_access(registry, pipeline, policy)
+    policy = guard.policy
+    access = _make_access(registry, pipeline, guard)
 
     def changed(kind: Kind, op: Op, name: str, names: Sequence[str]) -> None:
+        # What a rule hides from a worker in lists must not be announced to it either.
         def may_see(binding: Binding) -> bool:
             caller = caller_of(binding.maker)
             return not any(_is_hidden(policy, one, caller) for one in names)
 
         workers.triggers.fire(TRIGGER_TYPES[kind].id, make_change_payload(kind, op, name), may_see)
+
+    def find_namespace(call: Call) -> str | None:
+        worker = workers.find(call.sender)
+        return None if worker is None or worker.namespace == DEFAULT else worker.namespace
 
     settings = workers.settings
     documents = Documents(
@@ -273,13 +275,19 @@ def build_documents(
         registry=registry,
         changed=changed,
         updated=updated,
-        owners=Owners(workers.owner_of, workers.has, settings.share, partial(_find_namespace, workers)),
+        owners=Owners(
+            workers.owner_of,
+            workers.has,
+            settings.share,
+            find_namespace,
+            lambda owner: owner.removeprefix("worker:") in settings.tokens,
+        ),
         sources=sources,
         access=access,
         within=settings.state_timeout,
+        limits=limits,
     )
-    kinds = [TriggerType(kind.id, kind.description) for kind in TRIGGER_TYPES.values()]
-    workers.host(documents.functions(), kinds)
+    workers.host(documents.functions(), TRIGGER_TYPES.values())
     return documents
 
 
@@ -295,6 +303,7 @@ class _WorkerTrigger:
     ) -> Any:
         """Return a function's answer; if it is unknown, the error names the one other namespace that has it."""
         caller, functions = _to_caller(by), self._workers.functions
+        # The worker that registered a prompt may be in a namespace, and its function in the one that all share.
         if namespace is None or functions.find(function_id, namespace) is None:
             namespace = DEFAULT
         try:
@@ -313,13 +322,9 @@ class _WorkerTrigger:
         return f" The namespace {visible[0]} has one." if len(visible) == 1 else ""
 
 
-def _find_namespace(workers: Workers, call: Call) -> str | None:
-    worker = workers.find(call.sender)
-    return None if worker is None or worker.namespace == DEFAULT else worker.namespace
-
-
-def _make_access(registry: Registry, pipeline: Pipeline, policy: Policy) -> Access:
+def _make_access(registry: Registry, pipeline: Pipeline, guard: PolicyGuard) -> Access:
     """Return the access to documents under the policy of a hub."""
+    policy = guard.policy
 
     def shows(name: str, by: Asker) -> bool:
         return not _is_hidden(policy, name, _to_caller(by))
@@ -331,7 +336,11 @@ def _make_access(registry: Registry, pipeline: Pipeline, policy: Policy) -> Acce
         if row is not None:
             pipeline.check(row, name, _to_caller(by), "read" if kind == "skills" else "prompt")
 
-    return Access(shows, admit)
+    def record(action: ports.PublicationAction, name: str, call: Call) -> None:
+        caller = _to_caller(call)
+        guard.record_act(action, caller.principal.id, "worker" if caller.chain.type == "worker" else "mcp", name)
+
+    return Access(shows, admit, record)
 
 
 def _is_hidden(policy: Policy, name: str, caller: Caller) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from waypost.capabilities.context import Context
 from waypost.errors import InvocationFailed, shorten
@@ -37,20 +35,6 @@ def quoted(text: str) -> str:
 def size(text: str) -> int:
     """Return the length of a text in bytes."""
     return len(text.encode(errors="surrogatepass"))
-
-
-class KeyLocks:
-    """A lock for each key that a task holds or waits for."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    def __call__(self, key: str) -> asyncio.Lock:
-        """Return the lock of a key."""
-        lock = self._locks.get(key)
-        if lock is None:
-            lock = self._locks[key] = asyncio.Lock()
-        return lock
 
 
 Data: TypeAlias = dict[str, Any]
@@ -88,18 +72,15 @@ class Trigger(Protocol):
         """Return the function's answer; a given namespace is searched first, then the default one."""
 
 
-class SourceDocument(Protocol):
-    """A skill that a source has."""
+class SourceDocument(NamedTuple):
+    """A skill that a source has, under an id such as `pdf` or `pdf/references/forms`."""
 
-    @property
-    def id(self) -> str: ...
-    @property
-    def body(self) -> str: ...
-    @property
-    def owner(self) -> str: ...
-    @property
-    def uri(self) -> str:
-        """Its URI in the source; rules about that URI apply to the skill too."""
+    id: str
+    body: str
+    owner: str
+    """Of a folder: `folder:` and its path."""
+    uri: str
+    """Its URI in the source; rules about that URI apply to the skill too."""
 
 
 class Source(Protocol):
@@ -120,26 +101,19 @@ class Updated(Protocol):
         """Notify subscribers that may see the document under all of its URIs."""
 
 
-OwnerOf: TypeAlias = Callable[[Call], str]
-"""Returns the owner that a call acts as: `worker:<name>`, `operator`, or an empty text if unknown."""
-NamespaceOf: TypeAlias = Callable[[Call], str | None]
-"""Returns the namespace of the calling worker's functions; None for the default one."""
-IsConnected: TypeAlias = Callable[[str], bool]
-"""Returns whether an owner is connected."""
-
-
-Shows: TypeAlias = Callable[[str, Asker], bool]
-"""Returns whether a caller sees a name in lists."""
-Admit: TypeAlias = Callable[[Kind, str, Asker], None]
-"""Raises if a caller may not read a URI or get a prompt; requests of clients were checked before."""
+PublicationAction: TypeAlias = Literal["document.published", "document.removed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """The rules of access; by default every caller sees and reads everything."""
 
-    shows: Shows = lambda name, by: True
-    admit: Admit = lambda kind, name, by: None
+    shows: Callable[[str, Asker], bool] = lambda name, by: True
+    """Returns whether a caller sees a name in lists."""
+    admit: Callable[[Kind, str, Asker], None] = lambda kind, name, by: None
+    """Raises if a caller may not read a URI or get a prompt; requests of clients were checked before."""
+    record: Callable[[PublicationAction, str, Call], None] = lambda action, name, call: None
+    """Records in the audit that a worker or a client changed a document."""
 
     def shows_all(self, names: Iterable[str], by: Asker) -> bool:
         """Return whether a caller sees a document with these names; the hub itself sees everything."""
@@ -154,17 +128,21 @@ OPERATOR: Final = "operator"
 class Owners:
     """The owners of documents; by default documents have none."""
 
-    owner_of: OwnerOf = lambda call: ""
-    is_connected: IsConnected = lambda owner: False
+    owner_of: Callable[[Call], str] = lambda call: ""
+    """Returns the owner that a call acts as: `worker:<name>`, `operator`, or an empty text if unknown."""
+    is_connected: Callable[[str], bool] = lambda owner: False
     share: bool = False
     """Whether workers may change documents of other workers."""
-    namespace_of: NamespaceOf = lambda call: None
+    namespace_of: Callable[[Call], str | None] = lambda call: None
+    """Returns the namespace of the calling worker's functions; None for the default one."""
+    is_proven: Callable[[str], bool] = lambda owner: False
+    """Whether an owner has a token of its own: what it published stays its own while it is away."""
 
     def check(self, noun: str, record: Record | None, owner: str) -> None:
         """Refuse a change of a document that belongs to another connected worker."""
         if self.share or record is None or not record.owner or owner in (record.owner, OPERATOR):
             return
-        if not self._is_stale(record):
+        if not self._is_stale(record) or self.is_proven(record.owner):
             raise refused(
                 f"The {noun} {quoted(record.key)} belongs to {record.owner}; "
                 f"only its owner or an operator may change or remove it"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -99,70 +99,40 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-REQUIRED: Final = object()
-Read: TypeAlias = Callable[[Any], Any]
-
-
-class Field(NamedTuple):
-    """One field of a request: its reader, and its default."""
-
-    read: Read
-    default: Any = REQUIRED
-
-
-def fields(payload: Any, title: str, known: Mapping[str, Field]) -> Data:
-    """Return the known fields of a request; others are ignored."""
+def read_request(payload: Any, schema: Data, definitions: Data | None = None) -> Data:
+    """Return the fields that the schema of a request declares; others are ignored."""
+    definitions = schema.get("definitions", definitions)
+    known, required = schema["properties"], schema.get("required", ())
     if not isinstance(payload, dict):
-        raise _unexpected(payload, f"struct {title}")
-    given = {name: known[name].read(value) for name, value in payload.items() if name in known}
+        raise _unexpected(payload, f"struct {schema.get('title', 'PromptArgument')}")
+    given = {name: _read(value, known[name], definitions) for name, value in payload.items() if name in known}
     for name, field in known.items():
         if name not in given:
-            if field.default is REQUIRED:
+            if name in required:
                 raise refused(f"missing field `{name}`")
-            given[name] = field.default
+            given[name] = field.get("default")
     return given
 
 
-def text(value: Any) -> str:
-    """Read a string."""
-    if not isinstance(value, str):
-        raise _unexpected(value, "a string")
-    return value
+def _read(value: Any, schema: Data, definitions: Data | None) -> Any:
+    if definitions is not None and "$ref" in schema:
+        return Argument(**read_request(value, definitions[schema["$ref"].rpartition("/")[2]]))
+    kinds = schema.get("type")
+    kind = kinds if isinstance(kinds, str) or kinds is None else next(one for one in kinds if one != "null")
+    if kind is None or (value is None and kind != kinds):
+        return value
+    python, expected = _KINDS[kind]
+    if not isinstance(value, python):
+        raise _unexpected(value, expected)
+    return [_read(item, schema["items"], definitions) for item in value] if kind == "array" else value
 
 
-def optional(read: Read) -> Read:
-    """Return a reader that also accepts null."""
-    return lambda value: None if value is None else read(value)
-
-
-def texts(value: Any) -> list[str]:
-    """Read a list of strings."""
-    return [text(item) for item in _sequence(value)]
-
-
-def anything(value: Any) -> Any:
-    """Read any value."""
-    return value
-
-
-def arguments(value: Any) -> list[Argument]:
-    """Read the arguments of a prompt."""
-    return [Argument(**fields(item, "PromptArgument", _ARGUMENT)) for item in _sequence(value)]
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _unexpected(value, "a boolean")
-    return value
-
-
-def _sequence(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise _unexpected(value, "a sequence")
-    return value
-
-
-_ARGUMENT: Final = {"name": Field(text), "description": Field(optional(text), None), "required": Field(_boolean, False)}
+_KINDS: Final[dict[str, tuple[type[Any], str]]] = {
+    "string": (str, "a string"),
+    "boolean": (bool, "a boolean"),
+    "array": (list, "a sequence"),
+}
+"""Kinds of JSON Schema as Python types, and as errors name them."""
 
 
 def _unexpected(value: Any, expected: str) -> Exception:
@@ -197,19 +167,20 @@ def _describe(text: str, **schema: Any) -> Data:
     return {"description": text, **(schema or _TEXT)}
 
 
-def _object(title: str, properties: Data | None = None, required: tuple[str, ...] = (), **more: Any) -> Data:
+def _object(title: str, properties: Data | None = None, **more: Any) -> Data:
+    """Return the schema of an object; what has no default is required."""
     schema: Data = {**_DRAFT, **more, "title": title, "type": "object"}
     if properties is not None:
         schema["properties"] = properties
-    if required:
-        schema["required"] = list(required)
+    if required := sorted(name for name, one in (properties or {}).items() if "default" not in one):
+        schema["required"] = required
     return schema
 
 
 def _listing(title: str, noun: str, row: str, properties: Data) -> Data:
     rows = {"items": {"$ref": f"#/definitions/{row}"}, "type": "array"}
     definition = {"properties": properties, "required": sorted(properties), "type": "object"}
-    return _object(title, {noun: rows}, (noun,), definitions={row: definition})
+    return _object(title, {noun: rows}, definitions={row: definition})
 
 
 EMPTY: Final = _object("EmptyInput")
@@ -221,18 +192,15 @@ REGISTER_SKILL: Final = _object(
         "id": _describe("Unique skill id (lowercase ASCII, kebab/underscore, max 64 chars)."),
         "skill": _describe("Markdown body served at iii://{id}."),
     },
-    ("id", "skill"),
 )
-SKILL_REGISTERED: Final = _object("RegisterSkillOutput", {"id": _TEXT, "registered_at": _TEXT}, ("id", "registered_at"))
-UNREGISTER_SKILL: Final = _object("UnregisterSkillInput", {"id": _TEXT}, ("id",))
-SKILL_UNREGISTERED: Final = _object(
-    "UnregisterSkillOutput", {"id": _TEXT, "removed": {"type": "boolean"}}, ("id", "removed")
-)
+SKILL_REGISTERED: Final = _object("RegisterSkillOutput", {"id": _TEXT, "registered_at": _TEXT})
+UNREGISTER_SKILL: Final = _object("UnregisterSkillInput", {"id": _TEXT})
+SKILL_UNREGISTERED: Final = _object("UnregisterSkillOutput", {"id": _TEXT, "removed": {"type": "boolean"}})
 LIST_SKILLS: Final = _object("ListSkillsInput")
 SKILLS: Final = _listing(
     "ListSkillsOutput", "skills", "SkillEntry", {"bytes": _COUNT, "id": _TEXT, "registered_at": _TEXT}
 )
-READ: Final = _object("ReadResourceInput", {"uri": _TEXT}, ("uri",))
+READ: Final = _object("ReadResourceInput", {"uri": _TEXT})
 FETCH: Final = _object(
     "FetchSkillInput",
     {
@@ -252,12 +220,11 @@ FETCHED: Final[Data] = {**_DRAFT, "title": "String", "type": "string"}
 REGISTER_PROMPT: Final = _object(
     "RegisterPromptInput",
     {
-        "arguments": {"default": [], "items": {"$ref": "#/definitions/PromptArgument"}, "type": "array"},
+        "name": _describe("Unique prompt name (lowercase ASCII, kebab/underscore, max 64 chars)."),
         "description": _describe("Free-text description shown in the client's prompt picker."),
         "function_id": _describe("Handler function called on prompts/get with the supplied arguments."),
-        "name": _describe("Unique prompt name (lowercase ASCII, kebab/underscore, max 64 chars)."),
+        "arguments": {"default": [], "items": {"$ref": "#/definitions/PromptArgument"}, "type": "array"},
     },
-    ("description", "function_id", "name"),
     definitions={
         "PromptArgument": {
             "properties": {
@@ -270,13 +237,9 @@ REGISTER_PROMPT: Final = _object(
         }
     },
 )
-PROMPT_REGISTERED: Final = _object(
-    "RegisterPromptOutput", {"name": _TEXT, "registered_at": _TEXT}, ("name", "registered_at")
-)
-UNREGISTER_PROMPT: Final = _object("UnregisterPromptInput", {"name": _TEXT}, ("name",))
-PROMPT_UNREGISTERED: Final = _object(
-    "UnregisterPromptOutput", {"name": _TEXT, "removed": {"type": "boolean"}}, ("name", "removed")
-)
+PROMPT_REGISTERED: Final = _object("RegisterPromptOutput", {"name": _TEXT, "registered_at": _TEXT})
+UNREGISTER_PROMPT: Final = _object("UnregisterPromptInput", {"name": _TEXT})
+PROMPT_UNREGISTERED: Final = _object("UnregisterPromptOutput", {"name": _TEXT, "removed": {"type": "boolean"}})
 LIST_PROMPTS: Final = _object("ListPromptsInput")
 PROMPTS: Final = _listing(
     "ListPromptsOutput",
@@ -284,4 +247,4 @@ PROMPTS: Final = _listing(
     "PromptEntry",
     {"arguments": _COUNT, "function_id": _TEXT, "name": _TEXT, "registered_at": _TEXT},
 )
-GET_PROMPT: Final = _object("PromptGetInput", {"arguments": {"default": None}, "name": _TEXT}, ("name",))
+GET_PROMPT: Final = _object("PromptGetInput", {"arguments": {"default": None}, "name": _TEXT})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 from msgspec import Raw
@@ -21,14 +21,13 @@ from waypost.worker import Worker
 from waypost.workers.frames import encode
 from waypost.workers.functions import Call, Function
 
+T = TypeVar("T")
 NAME: Final = "skills"
 _log: Final = logging.getLogger(__name__)
 _DESCRIPTION: Final = "A registry of markdown skills and slash commands, and the resolver of iii:// resources."
 _TARGETS: Final = (
-    "aarch64-apple-darwin",
-    "x86_64-apple-darwin",
-    "aarch64-unknown-linux-gnu",
-    "x86_64-unknown-linux-gnu",
+    *("aarch64-apple-darwin", "x86_64-apple-darwin"),
+    *("aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"),
 )
 
 
@@ -50,13 +49,22 @@ def read_settings(file: Path) -> Settings:
     try:
         given = yaml.safe_load(file.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        _log.warning("the configuration %s cannot be read, so the defaults hold: %s", file, _shorten_error(error))
+        reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+        _log.warning("the configuration %s cannot be read, so the defaults hold: %s", file, reason)
         return Settings()
     if not isinstance(given, Mapping):
         if given is not None:
             _log.warning("the configuration %s is not a map, so the defaults hold", file)
         return Settings()
-    return _convert(given)
+    default = Settings()
+    scopes: Any = _read(given, "scopes", None, lambda value: value is None or isinstance(value, Mapping)) or {}
+    skills, prompts = (
+        _read(scopes, kind, getattr(default.scopes, kind), lambda value: isinstance(value, str) and bool(value.strip()))
+        for kind in ("skills", "prompts")
+    )
+    timeout = default.state_timeout_ms
+    timeout = _read(given, "state_timeout_ms", timeout, lambda value: type(value) is int and value > 0)
+    return Settings(Scopes(skills, prompts), timeout)
 
 
 def manifest() -> Data:
@@ -98,46 +106,16 @@ def _register(worker: Worker, function: Function) -> None:
     worker.register_function(
         function.id,
         run,
-        description=function.description,
-        request_format=function.request_format,
-        response_format=function.response_format,
-        metadata=function.metadata,
+        description=function.frame.description,
+        request_format=function.frame.request_format,
+        response_format=function.frame.response_format,
+        metadata=function.frame.metadata,
     )
 
 
-def _convert(given: Mapping[Any, Any]) -> Settings:
-    scopes = given.get("scopes")
-    if scopes is None:
-        scopes = {}
-    elif not isinstance(scopes, Mapping):
-        _log.warning("scopes is not a map, so the defaults hold")
-        scopes = {}
-    default = Settings()
-    return Settings(
-        Scopes(
-            _read_text(scopes, "skills", default.scopes.skills), _read_text(scopes, "prompts", default.scopes.prompts)
-        ),
-        _read_milliseconds(given, default.state_timeout_ms),
-    )
-
-
-def _read_text(given: Mapping[Any, Any], key: str, default: str) -> str:
-    value = given.get(key, default)
-    if isinstance(value, str) and value.strip():
+def _read(given: Mapping[Any, Any], key: str, default: T, is_valid: Callable[[Any], bool]) -> T:
+    value: T = given.get(key, default)
+    if is_valid(value):
         return value
-    _log.warning("scopes.%s is not a name, so it is %s", key, default)
+    _log.warning("%s is not valid, so it is %s", key, default)
     return default
-
-
-def _read_milliseconds(given: Mapping[Any, Any], default: int) -> int:
-    value = given.get("state_timeout_ms", default)
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    _log.warning("state_timeout_ms is not a number of milliseconds, so it is %d", default)
-    return default
-
-
-def _shorten_error(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return " ".join(str(error).split())

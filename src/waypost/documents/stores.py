@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias
+from weakref import WeakValueDictionary
 
-from waypost.documents.ports import (
-    OPERATOR,
-    Access,
-    Asker,
-    Data,
-    DocumentStore,
-    KeyLocks,
-    Kind,
-    NotThere,
-    Op,
-    Owners,
-    Source,
-    SourceDocument,
-    Trigger,
-    quoted,
-    refused,
-)
+from waypost.documents import ports
+from waypost.documents.ports import Access, Asker, Data, DocumentStore, Kind, NotThere, Owners, Trigger, refused
 from waypost.documents.records import R, Record, from_stored, list_stored, now, to_stored
 from waypost.documents.uris import INDEX, did_you_mean
 from waypost.errors import InvocationFailed, PolicyDenied, ProtocolError, StaleVersion, WaypostError, shorten
-from waypost.stores.records import Document, Documents, shorten_key
+from waypost.loops import start_task
+from waypost.stores.database import shorten_key
+from waypost.stores.records import Document, Documents
 from waypost.stores.store import Store
 from waypost.suggestions import preselect
 from waypost.workers.frames import UNKNOWN
@@ -156,7 +144,7 @@ class LayeredDocumentStore:
     Of two skills with one id the source's is shown, unless an operator published the stored one.
     """
 
-    def __init__(self, store: DocumentStore, sources: Sequence[Source]) -> None:
+    def __init__(self, store: DocumentStore, sources: Sequence[ports.Source]) -> None:
         self._store = store
         self._sources = sources
         self._seen: dict[str, Data] | None = None
@@ -210,7 +198,8 @@ class LayeredDocumentStore:
         self._seen = seen
         return seen
 
-    def _row(self, document: SourceDocument) -> Data:
+    def _row(self, document: ports.SourceDocument) -> Data:
+        # An unchanged document keeps its time: by another one it would count, and be announced, as changed.
         before = (self._seen or {}).get(document.id)
         current = (document.body, document.owner, document.uri)
         if before is not None and (before["skill"], before["owner"], before["source_uri"]) == current:
@@ -226,7 +215,7 @@ class LayeredDocumentStore:
 
 
 def _is_from_operator(row: Data | None) -> bool:
-    return row is not None and row.get("owner") == OPERATOR
+    return row is not None and row.get("owner") == ports.OPERATOR
 
 
 async def call_function(
@@ -248,7 +237,7 @@ async def call_function(
         raise refused(f"trigger {shown}: {error.message}") from None
 
 
-Written: TypeAlias = Callable[[Kind, Op, str, Record | None], None]
+Written: TypeAlias = Callable[[Kind, ports.Op, str, Record | None], None]
 """Called after every change was written, with the new record."""
 IsFree: TypeAlias = Callable[[Kind, str], bool]
 """Returns whether no other resource or prompt of the hub has an id or name."""
@@ -279,8 +268,9 @@ class Collection(Generic[R]):
         """The same without the skills of sources."""
         self._written = written
         self._is_free = is_free
-        self._locks = KeyLocks()
-        self._changes: set[asyncio.Future[Any]] = set()
+        # By key, while a task holds or waits for it: what is checked must still hold when it is written.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._changes: set[asyncio.Task[bool]] = set()
         self._known: dict[str, tuple[str, ...]] | None = None
         """The keys that were last read, with the names that rules match; used only for suggestions."""
 
@@ -306,20 +296,25 @@ class Collection(Generic[R]):
         """Return whether clients see the record of a key, and nothing else in its place."""
         return self._is_free(self.kind, key)
 
-    async def put(self, record: R, owner: str) -> None:
-        """Write a record, over one of the same owner if there is any."""
+    async def put(self, record: R, owner: str) -> str:
+        """Write a record, over an earlier one if there is any; return the owner of that, if it is another."""
         key = record.key
-        async with self._locks(key):
-            self.owners.check(_NOUNS[self.kind], await self.find(key), owner)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            before = await self.find(key)
+            self.owners.check(_NOUNS[self.kind], before, owner)
             if not self.is_visible(key):
                 raise refused(
-                    f"There is a {_NOUNS[self.kind]} {quoted(key)} already in the hub itself; choose another name"
+                    f"There is a {_NOUNS[self.kind]} {ports.quoted(key)} already in the hub itself; choose another name"
                 )
             await self._complete(self._put(record))
+        replaced = "" if before is None or before.owner in (None, record.owner) else before.owner
+        if replaced:
+            _log.warning("%s: %s of %s is replaced by that of %s", self.kind, key, replaced, owner or "a worker")
+        return replaced or ""
 
     async def remove(self, key: str, owner: str) -> bool:
         """Remove a record, also one that a skill of a source hides; return whether it existed."""
-        async with self._locks(key):
+        async with self._locks.setdefault(key, asyncio.Lock()):
             shown = await self.find(key)
             stored = from_stored(await self._own.get(self.kind, key), self._record)
             self.owners.check(_NOUNS[self.kind], stored or shown, owner)
@@ -331,7 +326,7 @@ class Collection(Generic[R]):
             known = {one.key: one.names for one in await self.all()} if self._known is None else self._known
         except WaypostError:
             return ""
-        # Evaluating the rules for every key would be too slow.
+        # Evaluating the rules for every key would be too slow. What is hidden must not be suggested.
         return did_you_mean(key, [one for one in preselect(key, known) if self.access.shows_all(known[one], by)])
 
     async def _put(self, record: R) -> bool:
@@ -342,15 +337,13 @@ class Collection(Generic[R]):
         return True
 
     async def _remove(self, key: str, *, is_shown: bool) -> bool:
+        # From the store alone: a skill of a source with this key cannot be removed, and is shown again.
         removed = await self._store.remove(self.kind, key)
         self._known = None  # a skill of a source under this key may be visible again
         if removed and is_shown:
             self._written(self.kind, "unregister", key, None)
         return removed
 
-    async def _complete(self, change: Awaitable[bool]) -> bool:
+    async def _complete(self, change: Coroutine[Any, Any, bool]) -> bool:
         """Complete a change even if its caller is cancelled: what was written must also be announced."""
-        task = asyncio.ensure_future(change)
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
-        return await asyncio.shield(task)
+        return await asyncio.shield(start_task(change, self._changes))

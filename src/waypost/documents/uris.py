@@ -15,6 +15,7 @@ from waypost.workers.functions import is_internal
 MAX_ID_CHARACTERS: Final = 1024
 MAX_SEGMENT_CHARACTERS: Final = 64
 MAX_BODY_BYTES: Final = 256 * 1024
+MAX_ARGUMENTS: Final = 100
 SECTION: Final = "fn"
 """The first segment of the URIs that run a function."""
 INDEX: Final = "skills"
@@ -79,9 +80,11 @@ def check_name(name: str) -> None:
 
 
 def check_arguments(names: Iterable[str]) -> None:
-    """Refuse arguments with an empty or repeated name."""
+    """Refuse arguments with an empty or repeated name, and too many of them."""
     seen: set[str] = set()
     for name in names:
+        if len(seen) == MAX_ARGUMENTS:
+            raise refused(f"too many arguments (max {MAX_ARGUMENTS})")
         if not name.strip():
             raise refused("argument name must be non-empty")
         if name in seen:
@@ -137,13 +140,10 @@ def _section(uri: str, segments: list[str]) -> Section:
         raise NotThere(f"Section URI 'iii://fn' is missing a function path: expected iii://fn/{{a}}/{{b}}/...: {uri}")
     for segment in segments:
         if problem := segment_problem(segment):
-            raise NotThere(f"invalid section URI segment {quoted(segment)}: {problem}{_suggest_section(segments)}")
+            meant = section_uri("::".join(segments))
+            hint = f"; did you mean {meant}?" if meant else ""
+            raise NotThere(f"invalid section URI segment {quoted(segment)}: {problem}{hint}")
     return Section("::".join(segments))
-
-
-def _suggest_section(segments: list[str]) -> str:
-    uri = section_uri("::".join(segments))
-    return f"; did you mean {uri}?" if uri else ""
 
 
 def section_uri(function_id: str) -> str:

@@ -44,14 +44,17 @@ class Breakers:
     def __init__(self, settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.settings = settings
         self._clock = clock
-        self._breakers: dict[str, Breaker] = {}
+        self.failing: dict[str, Breaker] = {}
+        """The capabilities whose last call failed."""
+        self.on_change: Callable[[str, tuple[float, str] | None], None] | None = None
+        """Called when a circuit opens, with its pause and the last error, and when it closes, with `None`."""
 
     def enter(self, name: str) -> bool:
         """Let a call through, or raise `CircuitOpen`; returns whether the call is the probe of an open circuit.
 
         While a circuit is open only its probe counts: calls that began before it opened may still end.
         """
-        breaker = self._breakers.get(name)
+        breaker = self.failing.get(name)
         if breaker is None or breaker.opened_at is None:
             return False
         left = breaker.opened_at + breaker.pause - self._clock()
@@ -62,43 +65,61 @@ class Breakers:
 
     def record_success(self, name: str, *, is_probe: bool = True) -> None:
         """A call succeeded: close the circuit."""
-        if self._breakers and (is_probe or not self._is_open(name)):
-            self._breakers.pop(name, None)
+        if is_probe or not self._is_open(name):
+            self.reset(name)
 
     def record_failure(self, name: str, cause: str, reason: str, *, is_probe: bool = True) -> None:
         """A call failed: count it, and open the circuit after too many in a row of the same cause."""
         if not is_probe and self._is_open(name):
             return
-        breaker = self._breakers.setdefault(name, Breaker())
+        breaker = self.failing.setdefault(name, Breaker())
         breaker.failures[cause] = failures = breaker.failures.get(cause, 0) + 1
         breaker.last_error = replace_surrogates(reason)
         breaker.probing = False
         if breaker.opened_at is not None:
             breaker.pause = min(breaker.pause * 2, self.settings.max_pause_ms / 1000)
-            breaker.opened_at = self._clock()
+            self._open(name, breaker)
         elif failures == self.settings.failures:
             breaker.pause = self.settings.pause_ms / 1000
-            breaker.opened_at = self._clock()
+            self._open(name, breaker)
+
+    def _open(self, name: str, breaker: Breaker) -> None:
+        breaker.opened_at = self._clock()
+        if self.on_change is not None:
+            self.on_change(name, (breaker.pause, breaker.last_error))
 
     def record_abandoned(self, name: str) -> None:
         """A probe ended without success or failure; another one may try."""
-        breaker = self._breakers.get(name)
+        breaker = self.failing.get(name)
         if breaker is not None:
             breaker.probing = False
 
     def _is_open(self, name: str) -> bool:
-        breaker = self._breakers.get(name)
+        breaker = self.failing.get(name)
         return breaker is not None and breaker.opened_at is not None
 
     def reset(self, name: str) -> bool:
         """Close the circuit of a capability and forget its failures; returns whether there were any."""
-        return self._breakers.pop(name, None) is not None
+        breaker = self.failing.pop(name, None)
+        if breaker is not None and breaker.opened_at is not None and self.on_change is not None:
+            self.on_change(name, None)
+        return breaker is not None
+
+    def follow(self, name: str, opened: tuple[float, str] | None) -> None:
+        """Open or close a circuit as another replica did."""
+        if opened is None:
+            self.failing.pop(name, None)
+            return
+        breaker = self.failing.setdefault(name, Breaker())
+        breaker.pause, breaker.last_error = opened
+        breaker.failures.setdefault("another replica", self.settings.failures)
+        breaker.opened_at, breaker.probing = self._clock(), False
 
     def states(self) -> dict[str, BreakerState]:
         """The breakers of capabilities with failures, by name."""
         return {
             name: BreakerState(self._state(breaker), max(breaker.failures.values()), breaker.last_error)
-            for name, breaker in sorted(self._breakers.items())
+            for name, breaker in sorted(self.failing.items())
         }
 
     def _state(self, breaker: Breaker) -> Literal["closed", "open", "half_open"]:

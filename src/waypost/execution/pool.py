@@ -55,6 +55,7 @@ class Pool:
         self._queue: FairQueue[_Job] = FairQueue(size, max_waiting, "synchronous calls are waiting for a thread")
         self._stuck = Shares(max_stuck)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        # Held for bookkeeping only, never while a call runs; `_put` and `_leave` expect it to be held.
         self._lock = threading.Lock()
         self._threads = 0
 
@@ -114,6 +115,7 @@ class Pool:
                 self._leave(job)
             elif self._stuck.try_take(job.principal):
                 job.is_replaced = True
+                # A thread from before `close` belongs to the old queue and is not counted any more.
                 if job.jobs is self._jobs:
                     self._threads -= 1
                 self._leave(job)
@@ -131,6 +133,7 @@ class Pool:
     def _finish(self, job: _Job, result: Any, error: BaseException | None) -> bool:
         with self._lock:
             job.call = _done
+            # Another thread took its place when its call was abandoned, so this one ends.
             if job.is_replaced:
                 self._stuck.give_back(job.principal)
                 return False
@@ -160,6 +163,7 @@ def _set_outcome(future: asyncio.Future[Any], result: Any, error: BaseException 
         return
     if error is None:
         future.set_result(result)
+    # asyncio refuses it as the exception of a future: it would end the coroutine that awaits it.
     elif isinstance(error, StopIteration):
         future.set_exception(RuntimeError("the handler raised StopIteration"))
     else:

@@ -1,25 +1,37 @@
-"""The directory of everything an agent can find, kept up to date by the registry's changes."""
+"""The directory of everything an agent can find, kept up to date by the registry's changes, and what a caller finds."""
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.context import Caller, DetachedCaller
+from waypost.capabilities.principals import Chain, Principal
 from waypost.capabilities.registry import Registry
 from waypost.config.models import Workflow
+from waypost.errors import WorkflowRefused, shorten
+from waypost.imports.sources import Pending
 from waypost.loops import running_loop
-from waypost.search.documents import Document
+from waypost.policy.guard import PolicyGuard
+from waypost.policy.rules import Rule
+from waypost.search.documents import Document, Found
 from waypost.search.index import SearchIndex
-from waypost.wire.definitions import PromptDefinition
+from waypost.search.slots import View
+from waypost.wire.definitions import PromptDefinition, ToolDefinition
 from waypost.workflows.definitions import PROXY
 from waypost.workflows.steps import input_schema
+from waypost.workflows.views import Answer, no_instance_error
+
+if TYPE_CHECKING:
+    from waypost.search.embeddings import Matrix
 
 SKILL: Final = "skill:"
 WORKFLOW: Final = "workflow:"
@@ -47,6 +59,16 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     schema: Data | None
     """The JSON Schema of what that call takes of it."""
     row: Capability
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether it needs scopes or permissions."""
+        return bool(self.row.scopes or self.row.permissions)
+
+    @property
+    def source(self) -> str:
+        """What it comes from: an upstream server, a worker, a skill, or the hub itself."""
+        return self.row.owner or "hub"
 
     @property
     def category(self) -> str:
@@ -147,6 +169,7 @@ _BATCH_SIZE: Final = 50
 _KINDS: Final = (Kind.TOOL, Kind.PROMPT, Kind.RESOURCE)
 
 Allowed = Callable[[Item], bool]
+Hit = tuple[float, Item]
 Key = tuple[Kind, str]
 
 
@@ -174,6 +197,14 @@ class Directory:
         self._fresh: dict[str, Item] = {}
         """Items that are not indexed yet; that is done in small batches, at the latest before a search."""
         self._is_indexing = False
+        self._restricted = 0
+        self._counted: tuple[dict[Kind, int], dict[str, Counter[str]]] = ({}, {})
+        """How many items there are in each group, and the revisions at which they were counted."""
+
+    @property
+    def has_restricted(self) -> bool:
+        """Whether there are items that need scopes or permissions."""
+        return self._restricted > 0
 
     def _catch_up(self) -> None:
         """Apply the changes of the registry since the last time."""
@@ -208,6 +239,7 @@ class Directory:
         self._rows[key] = item
         if item is not None:
             self._items[item.id] = item
+            self._restricted += item.is_restricted
             insort(self._order, item.id)
             self._fresh[item.id] = item
 
@@ -235,6 +267,7 @@ class Directory:
 
     def _leave(self, item: Item) -> None:
         del self._items[item.id]
+        self._restricted -= item.is_restricted
         del self._order[bisect_right(self._order, item.id) - 1]
         if self._fresh.pop(item.id, None) is None:
             self.index.remove(item.id)
@@ -246,6 +279,7 @@ class Directory:
 
     def index_later(self) -> None:
         """Index new items in the background, in small batches that do not block the loop."""
+        self._catch_up()
         if self._fresh and not self._is_indexing:
             self._is_indexing = True
             running_loop().call_soon(self._index_some)
@@ -253,7 +287,10 @@ class Directory:
     def _index_some(self) -> None:
         self._is_indexing = False
         self._index(_BATCH_SIZE)
-        self.index_later()
+        if self._fresh:
+            self.index_later()
+        else:
+            self.index.start()  # so that the vectors of new items are there before the next search
 
     def replace_index(self, index: SearchIndex) -> None:
         """Index everything again, in another index."""
@@ -268,21 +305,40 @@ class Directory:
             return self._rows.get((Kind.TOOL, row.id))
         return found
 
-    def page(self, after: str | None, allowed: Allowed) -> tuple[list[Item], str | None]:
+    def list_hidden(self) -> list[Item]:
+        """What operators hide, by id."""
+        found = (to_item(row, self._workflow) for row in self._registry.covered)
+        return sorted((item for item in found if item is not None), key=lambda item: item.id)
+
+    def __iter__(self) -> Iterator[Item]:
+        self._catch_up()
+        return iter(self._items.values())
+
+    def count_groups(self) -> dict[str, Counter[str]]:
+        """How many items there are of each kind, source and category; counted again only after a change."""
+        self._catch_up()
+        if self._counted[0] != self._revisions:
+            items = self._items.values()
+            counts: dict[str, Counter[str]] = {
+                "kind": Counter(item.kind for item in items),
+                "source": Counter(item.source for item in items),
+                "category": Counter(item.category for item in items),
+            }
+            self._counted = (dict(self._revisions), counts)
+        return self._counted[1]
+
+    def page(self, after: str | None, allowed: Allowed, most: int = PAGE_SIZE) -> tuple[list[Item], str | None]:
         """Items in the order of their ids after one, and the id to go on from."""
         self._catch_up()
         found: list[Item] = []
-        for item in self._behind(after):
+        start = 0 if after is None else bisect_right(self._order, after)
+        for item in (self._items[item_id] for item_id in islice(self._order, start, None)):
             if not allowed(item):
                 continue
-            if len(found) == PAGE_SIZE:
+            if len(found) == most:
                 return found, found[-1].id
             found.append(item)
         return found, None
-
-    def _behind(self, after: str | None) -> Iterator[Item]:
-        start = 0 if after is None else bisect_right(self._order, after)
-        return (self._items[item_id] for item_id in self._order[start:])
 
     def counts(self, allowed: Allowed) -> dict[str, dict[str, int]]:
         """How many there are of each kind and category."""
@@ -292,19 +348,30 @@ class Directory:
             "category": dict(Counter(item.category for item in shown)),
         }
 
-    def search(
-        self, query: str, kind: str | None, limit: int, allowed: Allowed
-    ) -> tuple[str, list[tuple[float, Item]]]:
-        """The items that answer a query best, with their scores, and the name of the ranking."""
+    def catch_up(self) -> None:
+        """Apply the changes of the registry, and index what is new."""
         self._catch_up()
         self._index()
-        found = self.index.search(query, kind, limit, lambda item_id: allowed(self._items[item_id]))
-        return found.ranking, [(score, self._items[item_id]) for score, item_id in found.results]
+
+    def search(
+        self, query: str, kind: str | None, limit: int, view: View | None, embedded: Matrix | None = None
+    ) -> tuple[Found, list[Hit]]:
+        """What ranked, and the items that answer a query best, with their scores.
+
+        With a view, what changed since it was updated is not searched: it would not know who may find that.
+        """
+        if view is None:
+            self.catch_up()
+        found = self.index.search(query, kind, limit, view, embedded=embedded)
+        return found, [(score, self._items[item_id]) for score, item_id in found.results]
+
+    def view(self, allowed: Allowed) -> View:
+        """The items that are allowed, as a set for `search` that follows the index."""
+        return self.index.view(lambda item_id: allowed(self._items[item_id]))
 
     def find_nearest(self, item_id: str, allowed: Allowed) -> list[str]:
         """Return ids similar to an unknown one, of items that are allowed."""
-        self._catch_up()
-        self._index()
+        self.catch_up()
         return self.index.find_nearest(item_id.removeprefix(WORKFLOW), allowed=lambda near: allowed(self._items[near]))
 
 
@@ -337,3 +404,127 @@ def _describe_parameters(given: dict[str, Any] | None) -> Iterator[str]:
     for name, schema in properties.items() if isinstance(properties, dict) else ():
         description = schema.get("description") if isinstance(schema, dict) else None
         yield f"{name} {description}" if isinstance(description, str) else name
+
+
+_MAX_VIEWS: Final = 256
+"""Callers whose sets of items are kept, of one bit for each item."""
+_UNLISTED: Final = Capability(
+    kind=Kind.TOOL, id="", definition=ToolDefinition(""), handler=lambda _, __: None, is_async=False
+)
+"""Stands for the tools of a server that never said what it offers."""
+
+
+class Lookup:
+    """What callers find in the directory, and the answers about what they do not find.
+
+    An item that is hidden from a caller takes the same way as one that does not exist, so that neither the answer nor
+    its time says more than that.
+    """
+
+    def __init__(self, directory: Directory, guard: PolicyGuard, list_pending: Callable[[], Iterable[Pending]]) -> None:
+        self.directory = directory
+        self._guard = guard
+        self._list_pending = list_pending
+        self._views: dict[tuple[Principal, Chain], View] = {}
+        self._viewed: tuple[SearchIndex, tuple[Rule, ...]] = (directory.index, ())
+        """What the views belong to."""
+
+    async def search(
+        self, query: str, kind: str | None, limit: int, found_by: Caller | Allowed | None
+    ) -> tuple[Found, list[Hit]]:
+        """What ranked, and the items that answer a query best, with their scores.
+
+        Only those that a caller may use, or that pass a test; with `None`, of all items.
+        """
+        directory = self.directory
+        directory.catch_up()
+        # Milliseconds of numpy, which the event loop does not wait for.
+        is_slow = directory.index.needs_vectors(query)
+        embedded = await asyncio.to_thread(directory.index.embed, query) if is_slow else None
+        view = None
+        if found_by is not None:
+            view = await (self._select(found_by) if callable(found_by) else self._view(found_by))
+        return directory.search(query, kind, limit, view, embedded)
+
+    async def _select(self, allowed: Allowed) -> View:
+        view = self.directory.view(allowed)
+        for _ in view.update():
+            await asyncio.sleep(0)
+        return view
+
+    async def _view(self, caller: Caller) -> View | None:
+        """What the caller may find; None where that is everything."""
+        policy, index = self._guard.policy, self.directory.index
+        if not (policy.is_steady or self.directory.has_restricted or caller.chain.depth):
+            return None
+        if self._viewed[0] is not index or self._viewed[1] is not policy.rules:
+            self._viewed = (index, policy.rules)
+            self._views.clear()
+        # The last one used is the last to be dropped. Which instance a call belongs to makes no difference.
+        key = (caller.principal, msgspec.structs.replace(caller.chain, run="", key=""))
+        view = self._views.pop(key, None) or self.directory.view(self.allows(DetachedCaller(*key)))
+        self._views[key] = view
+        if len(self._views) > _MAX_VIEWS:
+            del self._views[next(iter(self._views))]
+        for _ in view.update():
+            await asyncio.sleep(0)
+        return view
+
+    def may(self, row: Capability, name: str, caller: Caller) -> bool:
+        """Whether a caller may use a capability under a name, now or later; other items are not listed to it."""
+        guard = self._guard
+        if not (guard.policy.rules or row.scopes or row.permissions or caller.chain.depth):
+            return True
+        if not row.is_open_to(caller.principal.scopes) or guard.policy.is_hidden(caller.principal, row.id):
+            return False
+        return guard.decide(row, name, caller, counts=False, steady=True).allowed
+
+    def allows(self, caller: Caller) -> Allowed:
+        """The test whether a caller may use an item."""
+        return lambda item: self.may(item.row, item.row.id, caller)
+
+    def find(self, item_id: str, caller: Caller) -> Item | None:
+        """An item that the caller may use."""
+        item = self.directory.get(item_id)
+        return item if item is not None and self.may(item.row, item.row.id, caller) else None
+
+    def pending(self, caller: Caller) -> list[Data]:
+        """The upstream servers that are connecting or down, of those whose tools the caller may use."""
+        shown: list[Data] = []
+        for one in self._list_pending():
+            rows = [(row, row.id) for row in one.rows] or [(_UNLISTED, f"{prefix}.tool") for prefix in one.prefixes]
+            if any(self.may(row, name, caller) for row, name in rows):
+                entry = {"connection": one.connection, "status": one.status}
+                shown.append(entry | ({"reason": one.reason} if one.reason else {}))
+        return shown
+
+    def _find_nearest(self, name: str, caller: Caller, is_called: bool) -> list[str]:
+        """Similar ids, of all items or only of those that can be called by their names."""
+        allowed = self.allows(caller)
+        if not is_called:
+            return self.directory.find_nearest(name, allowed)
+        near = self.directory.find_nearest(name, lambda item: item.kind in ("capability", "skill") and allowed(item))
+        return [item.row.id for one in near if (item := self.directory.get(one)) is not None]
+
+    def answer_unknown(self, name: str, caller: Caller, what: str, given: Data | None = None, **about: Any) -> Answer:
+        """The answer about a name that the caller finds nothing under: similar ids, servers to wait for, links.
+
+        `given` is the input with which a workflow was to be started: a capability has to be started in another way.
+        """
+        found = None if given is None else self.find(name, caller)
+        near = [name] if found is not None else self._find_nearest(name, caller, what == "no capability")
+        if found is not None:
+            message = f"{shorten(name)!r} is a {found.kind}, not a workflow; the first link uses it."
+        else:
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            message = f"There is {what} {shorten(name)!r}.{hint}"
+        details: Data = {"nearest": near}
+        if pending := self.pending(caller):
+            details["pending"] = pending
+        answer = no_instance_error(WorkflowRefused(message, "UNKNOWN_ID", **details), **about)
+        links = [{"rel": "describe", "method": "gateway.describe", "args": {"id": one}} for one in near]
+        if found is not None:
+            is_called = given and found.kind in ("capability", "skill")
+            links.insert(0, start_link(found.id, arguments=given) if given and is_called else found.link)
+        links.append({"rel": "search", "method": "gateway.search", "args": {"query": shorten(name)}})
+        return Answer({**answer.data, "links": links}, refused=True)

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from waypost.identity.authentication import Authentication, Unauthorized
     from waypost.identity.claims import Grants
     from waypost.identity.keys import Key, Keys, digest, new_key
-    from waypost.identity.oauth import Introspection, OAuthSettings
+    from waypost.identity.oauth import ConsoleClient, Introspection, OAuthSettings
 
 __all__ = [
     "Authentication",
+    "ConsoleClient",
     "Grants",
     "Introspection",
     "Key",
@@ -27,6 +28,7 @@ __all__ = [
 _MODULES: Final = {
     "Authentication": "authentication",
     "Unauthorized": "authentication",
+    "ConsoleClient": "oauth",
     "Grants": "claims",
     "Introspection": "oauth",
     "Key": "keys",

@@ -9,17 +9,24 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from waypost import config
+from waypost import settings
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import DefinitionError, WaypostError
-from waypost.identity.claims import InsufficientScope, InvalidToken, TokenCache, Verified, VerifierUnavailable
+from waypost.identity.claims import (
+    Grants,
+    InsufficientScope,
+    InvalidToken,
+    TokenCache,
+    Verified,
+    VerifierUnavailable,
+)
 from waypost.identity.keys import HUB, PREFIX, Key, KeyChange, Keys, Watcher
-from waypost.identity.oauth import OAuthSettings, challenge
-from waypost.identity.tokens import MAX_TOKEN_CHARACTERS, Shared
+from waypost.identity.oauth import MAX_TOKEN_CHARACTERS, ConsoleClient, Introspection, OAuthSettings, Shared, challenge
 
 MISSING: Final = "Missing Authorization header"
 INVALID: Final = "Invalid API key"
@@ -76,6 +83,7 @@ class Authentication:
         self._verifier = None if oauth is None else oauth.verifier(clock)
         self._tokens = TokenCache(clock)
         self._verifying: Shared[Verified] = Shared()
+        self._catching_up: Shared[None] = Shared()
         asked = () if oauth is None else oauth.required_scopes or oauth.scopes
         self._challenge = challenge(oauth, asked)
         self._token_challenge = challenge(oauth, asked, error="invalid_token") if oauth else self._challenge
@@ -91,9 +99,23 @@ class Authentication:
         """Whether there are keys or OAuth."""
         return bool(self.keys) or self.oauth is not None
 
+    @property
+    def is_required(self) -> bool:
+        """Whether the program or the configuration names keys or OAuth, or refuses anonymous callers."""
+        return not self._lenient and (self.is_configured or not self.allows_anonymous)
+
     def admit(self, key: Key) -> None:
         """Accept a key of the hub itself, which does not count as configured."""
         self._own.add(key)
+
+    def find_key(self, hashed: bytes) -> Principal | None:
+        """The principal of the key with this SHA-256, while the key is accepted."""
+        return self.keys.find(hashed) or self._own.find(hashed)
+
+    @property
+    def own_keys(self) -> list[Key]:
+        """The keys of the hub itself, for programs on its machine."""
+        return list(self._own)
 
     def exchange(self, other: Authentication) -> bool:
         """Accept the callers of another configuration from now on, besides keys that were created at run time.
@@ -112,6 +134,14 @@ class Authentication:
         """Report callers that are refused from now on, or get other rights."""
         self.keys.on_change = report
 
+    def report_expired(self) -> None:
+        """Report the keys and tokens that expired since the last call."""
+        self.keys.lapse()
+        expired = self._tokens.pop_expired()
+        if expired and self.keys.on_change is not None:
+            # The principal stays: its client comes back with a fresh token, and finds its sessions and tasks.
+            self.keys.on_change([KeyChange(principal, principal, True) for principal in expired])
+
     def _set_anonymous(self, anonymous: Principal | None) -> None:
         """Accept anonymous callers with other rights, or not at all."""
         before, report = self._anonymous, self.keys.on_change
@@ -122,21 +152,31 @@ class Authentication:
             report([KeyChange(before, anonymous, anonymous is None)])
 
     def known(self, headers: Mapping[bytes, bytes]) -> Principal | None:
-        """The caller, if no request is needed to find out; else `authenticate` decides."""
+        """The caller, if nothing has to be waited for to find out; else `authenticate` decides."""
         given = headers.get(b"authorization")
         if given is None:
             return self._anonymous
+        catch_up = self.keys.catch_up
+        return None if catch_up is not None and catch_up.is_due else self._find(given)
+
+    def _find(self, given: bytes) -> Principal | None:
         found = _BEARER.fullmatch(given) if len(given) <= MAX_TOKEN_CHARACTERS else None
+        # Found by its hash: comparing keys themselves would take the longer the more of a key is right.
         return None if found is None else self._remembered(sha256(found[1]).digest())
 
     async def authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
         """The caller, or `Unauthorized` with what to answer."""
         principal = self.known(headers)
+        given, catch_up = headers.get(b"authorization"), self.keys.catch_up
+        if principal is None and given is not None and catch_up is not None and catch_up.is_due:
+            await self._catching_up("keys", catch_up.read)
+            principal = self._find(given)
         if principal is not None:
             return principal
         if self._anonymous is not None and self._ignores(headers[b"authorization"]):
             return self._anonymous
         token = self._presented(headers.get(b"authorization"))
+        # A key of a hub, even a revoked one, is never shown to an authorization server.
         if self._verifier is None or token.startswith(PREFIX):
             raise Unauthorized(INVALID, challenge=self._token_challenge)
         return await self._verified(token)
@@ -195,17 +235,16 @@ class Authentication:
         except VerifierUnavailable as error:
             _log.warning("A token was not checked: %s", error)
             raise Unauthorized(UNAVAILABLE, status=503, challenge=None) from None
-        self._tokens.put(hashed, verified)
-        return verified.principal
+        return self._tokens.put(hashed, verified)
 
 
-def authentication(auth: config.Auth) -> Authentication:
+def authentication(auth: settings.Auth) -> Authentication:
     """Who may use the hub, as the section says."""
     oauth = None if auth.oauth is None else _oauth(auth.oauth)
     return Authentication([_key(key) for key in auth.keys], oauth, _anonymous(auth.anonymous))
 
 
-def problems(auth: config.Auth) -> list[tuple[tuple[str | int, ...], str]]:
+def problems(auth: settings.Auth) -> list[tuple[tuple[str | int, ...], str]]:
     """What is wrong with the section, each with its key."""
     found: list[tuple[tuple[str | int, ...], str]] = []
     keys = Keys()
@@ -224,20 +263,42 @@ def problems(auth: config.Auth) -> list[tuple[tuple[str | int, ...], str]]:
     return found
 
 
-def _key(key: config.AuthKey) -> Key:
-    return Key(key.id, key.hash, tuple(key.roles), tuple(key.permissions), tuple(key.scopes))
+def _key(key: settings.AuthKey) -> Key:
+    try:
+        expires = None if key.expires is None else datetime.fromisoformat(key.expires.upper())
+    except ValueError:
+        raise DefinitionError(f"The expiry of key {key.id!r} is not a valid time: {key.expires}.") from None
+    return Key(key.id, key.hash, tuple(key.roles), tuple(key.permissions), tuple(key.scopes), expires)
 
 
-def _oauth(oauth: config.OAuth) -> OAuthSettings:
+def _oauth(oauth: settings.OAuth) -> OAuthSettings:
+    asked, claims, console = oauth.introspection, oauth.claims, oauth.console
     return OAuthSettings(
         issuer=oauth.issuer,
         resource=oauth.resource,
-        jwks=oauth.jwks if "://" in oauth.jwks else Path(oauth.jwks),
+        jwks=oauth.jwks if oauth.jwks is None or "://" in oauth.jwks else Path(oauth.jwks),
+        introspection=None
+        if asked is None
+        else Introspection(
+            endpoint=asked.endpoint,
+            client_id=asked.client_id,
+            client_secret=asked.client_secret,
+            remember=asked.remember_ms / 1000,
+            timeout=asked.timeout_ms / 1000,
+        ),
         scopes=tuple(oauth.scopes),
+        required_scopes=tuple(oauth.required_scopes),
+        audiences=tuple(oauth.audiences),
+        grants=Grants(id_claim=claims.id, roles_claim=claims.roles, permissions_claim=claims.permissions),
+        console=None
+        if console is None
+        else ConsoleClient(
+            client_id=console.client_id, client_secret=console.client_secret, scopes=tuple(console.scopes)
+        ),
     )
 
 
-def _anonymous(given: config.Anonymous | bool | None) -> Principal | Literal[False] | None:
+def _anonymous(given: settings.Anonymous | bool | None) -> Principal | Literal[False] | None:
     if given is None or given is False:
         return given
     if given is True:
@@ -249,7 +310,7 @@ EXPIRY_CHECK_INTERVAL_S: Final = 1.0
 
 
 class RevocationWatcher:
-    """Reports keys that are revoked, from any thread, and keys that expire."""
+    """Reports keys that are revoked, from any thread, and keys and tokens that expire."""
 
     def __init__(self, auth: Authentication, report: Watcher) -> None:
         self._auth = auth
@@ -275,7 +336,7 @@ class RevocationWatcher:
             self._loop.call_soon_threadsafe(self._report, changes)
 
     async def _check_expiry(self) -> None:
-        """Check for expired keys every second: a timer would not notice that the clock is set."""
+        """Check for expired keys and tokens every second: a timer would not notice that the clock is set."""
         while True:
             await asyncio.sleep(EXPIRY_CHECK_INTERVAL_S)
-            self._auth.keys.lapse()
+            self._auth.report_expired()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
+from weakref import ref
 
 import msgspec
 
@@ -31,10 +32,11 @@ class VerifierUnavailable(WaypostError):
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """Whose token it is, and until when (in Unix time) that may be remembered."""
+    """Whose token it is, until when (in Unix time) that may be remembered, and when it is refused."""
 
     principal: Principal
     until: float
+    ends: float
 
 
 class Verifier(Protocol):
@@ -48,13 +50,15 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
     """What the holder of a valid token gets.
 
     Every holder gets `roles` and `permissions`; `roles_claim` and `permissions_claim` name claims that add to them, by
-    their name or as a dotted path. `implied` maps a scope to the narrower ones it includes.
+    their name or as a dotted path. `id_claim` names the one that identifies the holder; the issuer must never give its
+    value to another. `implied` maps a scope to the narrower ones it includes.
     """
 
     roles: tuple[str, ...] = ()
     permissions: tuple[str, ...] = ()
     roles_claim: str | None = None
     permissions_claim: str | None = None
+    id_claim: str = "sub"
     implied: Mapping[str, Iterable[str]] = {}
 
     def scopes(self, claims: Mapping[str, Any]) -> tuple[str, ...]:
@@ -68,10 +72,13 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found)
 
     def principal(self, issuer: str, claims: dict[str, Any]) -> Principal:
-        """The holder of a token."""
+        """The holder of a token; one without an id is `InvalidToken`."""
+        subject = _claim(claims, self.id_claim)
+        if not isinstance(subject, str) or not 0 < len(subject) <= _MAX_SUBJECT_CHARACTERS:
+            raise InvalidToken("The token names no subject.")
         client = next((claims[name] for name in ("client_id", "azp", "cid") if isinstance(claims.get(name), str)), None)
         return Principal(
-            f"{issuer}|{claims['sub']}",
+            f"{issuer}|{subject}",
             roles=(*self.roles, *_words(_claim(claims, self.roles_claim))),
             permissions=(*self.permissions, *_words(_claim(claims, self.permissions_claim))),
             scopes=self.scopes(claims),
@@ -105,13 +112,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         if self.audiences.isdisjoint(_words(claims.get("aud"), separator=None)):
             raise InvalidToken("The token is for another audience.")
         expires = self._check_times(claims, now)
-        subject = claims.get("sub")
-        if not isinstance(subject, str) or not 0 < len(subject) <= _MAX_SUBJECT_CHARACTERS:
-            raise InvalidToken("The token names no subject.")
         principal = self.grants.principal(self.issuer, claims)
         if not set(self.required_scopes) <= set(principal.scopes):
             raise InsufficientScope()
-        return Verified(principal, min(now + remember, expires))
+        return Verified(principal, min(now + remember, expires), expires + self.leeway)
 
     def _check_times(self, claims: Mapping[str, Any], now: float) -> float:
         expires = _instant(claims, "exp")
@@ -169,14 +173,20 @@ def _claim(claims: Any, name: str | None) -> Any:
 
 
 class TokenCache:
-    """Remembers whose token it was by the token's hash, as long as the verifier allows; the oldest gives way."""
+    """Remembers whose token it was by the token's hash, as long as the verifier allows; the oldest gives way.
 
-    __slots__ = ("_clock", "_known", "_limit")
+    What is open for a token has to end with it, also when it is no longer remembered here. So every principal that was
+    handed out is tracked until its token ends, by a weak reference: one that nothing is open for costs nothing.
+    """
+
+    __slots__ = ("_clock", "_ends", "_known", "_limit")
 
     def __init__(self, clock: Callable[[], float], limit: int = 4096) -> None:
         self._clock = clock
         self._limit = limit
         self._known: dict[bytes, Verified] = {}
+        self._ends: dict[int, tuple[ref[Principal], float]] = {}
+        """When the tokens of principals end, by the identity of the principal."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -191,11 +201,22 @@ class TokenCache:
             return None
         return found.principal
 
-    def put(self, hashed: bytes, verified: Verified) -> None:
-        """Remember a good token."""
+    def put(self, hashed: bytes, verified: Verified) -> Principal:
+        """Remember a good token; returns its principal."""
+        principal = verified.principal
+        key, ends = id(principal), self._ends
+        ends[key] = (ref(principal, lambda _: ends.pop(key, None)), verified.ends)
         if verified.until <= self._clock():
-            return
+            return principal
         self._known.pop(hashed, None)
         if len(self._known) >= self._limit:
             del self._known[next(iter(self._known))]
         self._known[hashed] = verified
+        return principal
+
+    def pop_expired(self) -> list[Principal]:
+        """The principals whose tokens ended since the last call."""
+        now = self._clock()
+        expired = [key for key, (_, ends) in self._ends.copy().items() if ends <= now]
+        found = [self._ends.pop(key)[0]() for key in expired]
+        return [principal for principal in found if principal is not None]

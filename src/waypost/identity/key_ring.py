@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from waypost.buses import Bus
 from waypost.errors import DefinitionError, StoreError, UnknownCapability
 from waypost.identity.keys import Key, Keys, digest, new_key
 from waypost.runtime.component import Component
 from waypost.stores import schema
 from waypost.stores.records import Document
 from waypost.stores.store import Store
+from waypost.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from waypost.runtime.core import Core
@@ -50,12 +53,14 @@ class KeyRing(Component):
     """The keys in a store, added to and taken off those a hub accepts."""
 
     name = "keys"
+    reads = (_KIND,)
 
     def __init__(self, keys: Keys, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._keys = keys
         self._store = store
         self._clock = clock
         self._accepted: dict[str, str] = {}
+        self._bus: Bus | None = None
         self._revision: int | None = None
         """How often keys had been changed when they were read last."""
 
@@ -63,6 +68,20 @@ class KeyRing(Component):
         """Accept the keys of the store; one in memory has none yet."""
         if core.store.database.is_durable:
             await self.refresh()
+        self._keys.catch_up = self if core.store.database.is_shared else None
+        self._bus = core.bus
+
+    @property
+    def is_due(self) -> bool:
+        """Whether no message would tell this replica at once that another has revoked a key."""
+        return self._bus is not None and self._bus.health != "ok"
+
+    async def read(self) -> None:
+        """Read what other replicas changed, as far as the store answers."""
+        # While it does not, known callers go on: a key that was revoked meanwhile is refused when it answers again.
+        if self._store.database.is_responding:
+            with suppress(StoreError):
+                await self.refresh()
 
     async def refresh(self) -> None:
         """Accept the good keys of the store and no others of its keys; they are read again only if any changed.
@@ -116,7 +135,9 @@ class KeyRing(Component):
         found = await self._store.keys.get(key_id)
         known = None if found is None else _readable(found)
         if found is None or known is None or known.revoked_at is not None:
-            raise UnknownCapability(f"There is no key for {key_id} that could be revoked.")
+            others = [entry.id for entry in await self.entries() if entry.revoked_at is None]
+            hint = did_you_mean(key_id, others, "; ") or "."
+            raise UnknownCapability(f"There is no key for {key_id} that could be revoked{hint}")
         try:
             self._refuse(key_id)
         finally:  # even if a watcher fails

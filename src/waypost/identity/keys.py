@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Final, NamedTuple
+from hmac import digest as hmac_digest
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -30,6 +31,31 @@ def new_key() -> str:
 def digest(key: str) -> str:
     """What a configuration holds in place of the key."""
     return f"sha256:{sha256(key.encode()).hexdigest()}"
+
+
+SIGN_IN_TOKEN_TTL_S: Final = 600.0
+_SIGN_IN_TOKEN: Final = re.compile(r"([0-9]{1,12})\.([A-Za-z0-9_-]{22})\.([0-9a-f]{64})")
+
+
+def make_sign_in_token(key: str, now: float) -> str:
+    """A token that signs its bearer in to the console once, within ten minutes, as the principal of a hub's own key.
+
+    The program that serves the hub and programs that read the key from `hub.json` make it without asking the hub.
+    """
+    body = f"{int(now + SIGN_IN_TOKEN_TTL_S)}.{secrets.token_urlsafe(16)}"
+    return f"{body}.{_sign_token(body, sha256(key.encode()).digest())}"
+
+
+def read_sign_in_token(token: str, hashed: bytes, now: float) -> bool:
+    """Whether the key with this SHA-256 made a token that has not expired."""
+    found = _SIGN_IN_TOKEN.fullmatch(token)
+    if found is None or not now < int(found[1]) <= now + SIGN_IN_TOKEN_TTL_S + 1:
+        return False
+    return compare_digest(found[3], _sign_token(f"{found[1]}.{found[2]}", hashed))
+
+
+def _sign_token(body: str, hashed: bytes) -> str:
+    return hmac_digest(hashed, f"waypost sign-in {body}".encode(), "sha256").hex()
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -71,6 +97,17 @@ class _Entry(NamedTuple):
     expires: float
 
 
+class CatchUp(Protocol):
+    """Reads the keys that other replicas changed."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether changes are not announced at the moment, so that they have to be read before a key counts."""
+
+    async def read(self) -> None:
+        """Read them; a store that does not answer leaves the keys as they were."""
+
+
 class Keys:
     """Finds whose key was presented; several keys may share an id while one replaces the other."""
 
@@ -80,6 +117,8 @@ class Keys:
         self._soonest = float("inf")
         """When the next key expires that was not reported yet."""
         self.on_change: Watcher | None = None
+        self.catch_up: CatchUp | None = None
+        """Reads what other replicas changed, where a change there may not be known here at once."""
         for key in keys:
             self.add(key)
 

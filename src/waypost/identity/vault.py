@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from waypost.errors import StaleVersion, StoreDamaged
-from waypost.stores.directory import Secret
+from waypost.stores.directory import Secret, derive_key
 from waypost.stores.store import Store
 
 _NONCE: Final = 12
@@ -38,7 +39,14 @@ class Vault:
     async def get(self, principal: str, connection: str) -> Any:
         """The credential, or nothing."""
         found = await self._store.state.get(_scope(principal), connection)
-        return None if found is None else self._opened(found.value, principal, connection)
+        if found is None:
+            return None
+        credential, is_current = self._opened(found.value, principal, connection)
+        if not is_current:
+            with suppress(StaleVersion):  # another call has written it since
+                sealed = self._sealed(credential, principal, connection)
+                await self._store.state.put(_scope(principal), connection, sealed, found.version)
+        return credential
 
     async def forget(self, principal: str, connection: str) -> bool:
         """Remove a credential; whether there was one."""
@@ -56,29 +64,34 @@ class Vault:
         """The connections for which a principal has a credential."""
         return [entry.key for entry in await self._store.state.page(_scope(principal))]
 
-    def _key(self) -> bytes:
-        return hashlib.sha256(b"waypost credentials" + self._secret.read()).digest()
+    def _keys(self) -> tuple[bytes, bytes]:
+        """The key, and the one that credentials were sealed with before keys were derived by HKDF."""
+        secret = self._secret.read()
+        return derive_key(secret, "credentials"), hashlib.sha256(b"waypost credentials" + secret).digest()
 
     def _sealed(self, credential: Any, principal: str, connection: str) -> str:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(_NONCE)
         plain = msgspec.json.encode(credential)
-        sealed = AESGCM(self._key()).encrypt(nonce, plain, _binding(principal, connection))
+        sealed = AESGCM(self._keys()[0]).encrypt(nonce, plain, _binding(principal, connection))
         return base64.b64encode(nonce + sealed).decode()
 
-    def _opened(self, sealed: Any, principal: str, connection: str) -> Any:
+    def _opened(self, sealed: Any, principal: str, connection: str) -> tuple[Any, bool]:
+        """A credential, and whether it is sealed with the current key."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        try:
+        key, old_key = self._keys()
+        with suppress(ValueError, TypeError):
             raw = base64.b64decode(sealed, validate=True)
-            plain = AESGCM(self._key()).decrypt(raw[:_NONCE], raw[_NONCE:], _binding(principal, connection))
-        except (InvalidTag, ValueError, TypeError):
-            raise StoreDamaged(
-                f"The credential of {principal} for {connection} cannot be read: it or the hub's secret was changed."
-            ) from None
-        return msgspec.json.decode(plain)
+            for one in (key, old_key):
+                with suppress(InvalidTag):
+                    plain = AESGCM(one).decrypt(raw[:_NONCE], raw[_NONCE:], _binding(principal, connection))
+                    return msgspec.json.decode(plain), one is key
+        raise StoreDamaged(
+            f"The credential of {principal} for {connection} cannot be read: it or the hub's secret was changed."
+        )
 
 
 def _scope(principal: str) -> str:

@@ -10,10 +10,8 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from waypost.capabilities.capability import Capability
+from waypost.capabilities.capability import Capability, ToolOptions
 from waypost.capabilities.context import Caller, Context
-from waypost.capabilities.options import ToolOptions
-from waypost.capabilities.principals import Chain
 from waypost.capabilities.results import Result
 from waypost.capabilities.schemas.forms import require
 from waypost.capabilities.schemas.validators import Validator
@@ -31,7 +29,7 @@ from waypost.workflows.executors.mcp import Mcp
 from waypost.workflows.executors.noop import Noop
 from waypost.workflows.executors.reliability import Supervised
 from waypost.workflows.executors.rest import Rest
-from waypost.workflows.guards import Reason, compile_guards
+from waypost.workflows.guards import compile_guards
 from waypost.workflows.instance import NonInteractiveCaller
 from waypost.workflows.scope import Scope
 
@@ -66,16 +64,15 @@ def exposed_name(entry: Expose) -> str:
     return entry.name or entry.as_ or entry.capability or ""
 
 
-def to_building_block(entry: Expose) -> models.Capability:
-    """An entry of `proxy.expose` as a building block that wraps the one it names."""
+def build_offer(entry: Expose, capabilities: Capabilities) -> Offer:
+    """The offer of an entry of `proxy.expose` with everything it wraps; a `DefinitionError` where that is missing."""
     executor = entry.executor
     if executor is None and entry.capability is None:
         executor = Noop()
-    return models.Capability(
+    wrapper = models.Capability(
         title=entry.title,
         description=entry.description,
         tags=entry.tags,
-        aliases=entry.aliases,
         examples=entry.examples,
         wraps=entry.capability,
         input_schema=entry.input_schema,
@@ -84,15 +81,7 @@ def to_building_block(entry: Expose) -> models.Capability:
         reliability=entry.reliability,
     )
 
-
-def resolve_exposure(entry: Expose, capabilities: Capabilities) -> models.Capability:
-    """An entry with everything it wraps; a `DefinitionError` where that does not exist."""
-    return resolve_capability(_UNNAMED, {**capabilities, _UNNAMED: to_building_block(entry)})
-
-
-def build_offer(entry: Expose, capabilities: Capabilities) -> Offer:
-    """The offer of an entry of `proxy.expose`."""
-    found = resolve_exposure(entry, capabilities)
+    found = resolve_capability(_UNNAMED, {**capabilities, _UNNAMED: wrapper})
     named = capabilities.get(entry.capability or "")
     assert found.executor is not None
     return Offer(
@@ -158,15 +147,14 @@ def expose(offer: Offer, surroundings: ExecutorContext) -> Capability:
         timeout=_total_timeout(offer.reliability),
         annotations=offer.annotations or ({"idempotent_hint": True} if is_idempotent(offer.executor) else None),
     )
+    phrases = [one for one in offer.examples if isinstance(one, str) and one]
+    texts = (offer.description, f"For example: {'; '.join(phrases)}" if phrases else "")
     return make_tool(
         offer.name,
         options,
         arguments=DefaultedForm({**schema, "examples": examples} if examples else schema),
-        output=None,
         handler=Exposed(offer, surroundings),
-        arity=2,
-        asynchronous=True,
-        description=_build_description(offer),
+        description="\n\n".join(filter(None, texts)) or None,
         owner=OWNER,
     )
 
@@ -194,32 +182,25 @@ class Exposed:
         name, caller = self.offer.name, ctx.caller
         scope = Scope({}, arguments, {}, principal=caller.principal)
         if not self._guards.holds(scope):
-            return _reject(name, self._guards.failures(scope))
+            reasons = self._guards.failures(scope)
+            why = "; ".join(reason["message"] for reason in reasons)
+            return _error(f"{name} is not allowed now: {why}", "GUARD_REJECTED", guards=reasons)
         runs = self._whole if "body" in arguments else self._bare
         try:
             output, _ = await runs.run(Run(scope, caller.chain.key or f"call_{uuid4().hex}", _with_chain(caller, name)))
         except ExecutorFailed as error:
-            return _fail(error)
+            kind = error.error_class
+            hint = " It may help to try again later." if kind in _TRANSIENT else ""
+            return _error(f"{error.message} [{kind}]{hint}", "EXECUTOR_FAILED", errorClass=kind)
         return _to_content(output) if isinstance(self.offer.executor, Mcp) else output
 
 
 def _with_chain(caller: Caller, name: str) -> Caller:
     """The caller as the capabilities see it that an executor calls."""
     before = caller.chain
-    chain = Chain(name, "core", before.depth + 1, before.run, before.token)
+    chain = msgspec.structs.replace(before, caller=name, type="core", depth=before.depth + 1, key="")
     # A stateless client answers by making its request again, and what ran so far would run twice.
     return NonInteractiveCaller(caller, chain) if is_modern(caller.version) else caller.with_chain(chain)
-
-
-def _reject(name: str, reasons: list[Reason]) -> Result:
-    why = "; ".join(reason["message"] for reason in reasons)
-    return _error(f"{name} is not allowed now: {why}", "GUARD_REJECTED", guards=reasons)
-
-
-def _fail(error: ExecutorFailed) -> Result:
-    kind = error.error_class
-    hint = " It may help to try again later." if kind in _TRANSIENT else ""
-    return _error(f"{error.message} [{kind}]{hint}", "EXECUTOR_FAILED", errorClass=kind)
 
 
 def _error(message: str, code: str, **details: Any) -> Result:
@@ -240,12 +221,6 @@ def _to_block(data: Any) -> Block:
     if isinstance(data, dict) and data.get("type") == "resource" and isinstance(data.get("resource"), dict):
         return EmbeddedResource(resource=data["resource"]).block()
     return msgspec.convert(data, Text | Image | Audio | ResourceLink)
-
-
-def _build_description(offer: Offer) -> str | None:
-    phrases = [one for one in offer.examples if isinstance(one, str) and one]
-    examples = f"For example: {'; '.join(phrases)}" if phrases else ""
-    return "\n\n".join(part for part in (offer.description, examples) if part) or None
 
 
 def _total_timeout(reliability: Reliability | None) -> float | None:

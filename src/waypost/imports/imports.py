@@ -10,7 +10,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -18,17 +19,28 @@ from waypost.capabilities.capability import Capability, Priority
 from waypost.capabilities.registry import Registry
 from waypost.config.models import Connection, Import, McpConnection
 from waypost.errors import DefinitionError, StoreError, ToolError, UnknownCapability, WaypostError
-from waypost.imports.handlers import Handlers
-from waypost.imports.reports import UpstreamRow, build_row, count_definitions
-from waypost.imports.rows import FOREIGN, build_rows
-from waypost.imports.sources import Manifests, Source, build_manifest, digest_connection
-from waypost.imports.trust import make_pin, noun_of_key
+from waypost.imports.rows import FOREIGN, Handlers, build_rows
+from waypost.imports.sources import (
+    PINS,
+    Manifests,
+    Pending,
+    Source,
+    UpstreamRow,
+    build_manifest,
+    build_row,
+    count_definitions,
+    digest_connection,
+    find_pending,
+)
+from waypost.imports.trust import make_pin, noun_of_key, renew_pins
 from waypost.loops import running_loop
-from waypost.policy.audit import AuditLog, Record
+from waypost.policy.audit import HUB, AuditLog, Record, Via
+from waypost.protocol.broadcast import Broadcast
 from waypost.redaction import redacted
-from waypost.runtime.component import Change, Component
+from waypost.runtime.component import Change, Component, Switch
 from waypost.settings import Settings
 from waypost.stores.store import Store
+from waypost.suggestions import did_you_mean
 from waypost.upstreams.client import Offers
 from waypost.upstreams.jsonrpc import Reply
 from waypost.upstreams.pool import Upstreams
@@ -54,23 +66,10 @@ _Configured = tuple[list[Import], Mapping[str, Connection]]
 """The entries of `proxy.import`, and all connections."""
 
 
-class Updates(Protocol):
-    """The resources that clients of the hub are subscribed to, and the way to notify them."""
-
-    on_subscriptions_changed: Callable[[], None] | None
-    """Called when the set of subscribed URIs changes."""
-
-    def subscribed_uris(self) -> set[str]:
-        """The URIs that any client is subscribed to now."""
-
-    def resource_updated(self, uri: str) -> None:
-        """Notify the subscribers of a resource."""
-
-
 class Subscriptions:
     """Keeps servers subscribed to the resources that clients are subscribed to, and passes notifications on."""
 
-    def __init__(self, registry: Registry, upstreams: Upstreams, updates: Updates | None) -> None:
+    def __init__(self, registry: Registry, upstreams: Upstreams, updates: Broadcast | None) -> None:
         self._registry = registry
         self._upstreams = upstreams
         self._updates = updates
@@ -154,6 +153,7 @@ class Imports(Listener, Component):
     """The imports of a configuration."""
 
     name = "imports"
+    reads = (PINS,)
     sections = ("proxy", "connections")
 
     wants_changes = True
@@ -164,7 +164,7 @@ class Imports(Listener, Component):
         upstreams: Upstreams,
         store: Store,
         audit: AuditLog | None,
-        updates: Updates | None = None,
+        updates: Broadcast | None = None,
     ) -> None:
         self._registry = registry
         self._upstreams = upstreams
@@ -212,7 +212,7 @@ class Imports(Listener, Component):
     async def prepare(self, settings: Settings) -> Change | None:
         """Import what other settings say."""
         new = (settings.proxy.imports, settings.connections)
-        return None if new == self._configured else _Reimport(self, new, self._configured)
+        return None if new == self._configured else Switch(lambda to: self.configure(*to), new, self._configured)
 
     def _build_sources(self, imports: list[Import]) -> dict[str, Source]:
         sources: dict[str, Source] = {}
@@ -265,6 +265,7 @@ class Imports(Listener, Component):
             async with asyncio.timeout(_STORE_TIMEOUT_S):
                 await asyncio.gather(*(self._load_manifest(source) for source in sources))
         except (StoreError, TimeoutError) as error:
+            # A store that does not answer must not keep the hub from starting: the servers are asked instead.
             _log.warning("reading the manifests of upstreams failed: %s", error or "the store did not answer")
         self._publish([source for source in sources if source.manifest is not None])
         for source in sources:
@@ -276,15 +277,11 @@ class Imports(Listener, Component):
     async def _load_manifest(self, source: Source) -> None:
         if source.manifest is not None:
             return
-        manifest = await self._manifests.get(source.name, source.digest)
-        if manifest is None:
-            return
-        try:
-            pins = await self._manifests.pins(source.name)
-        except msgspec.ValidationError:
-            return
-        if pins is not None:
-            source.update(manifest, pins)
+        with suppress(msgspec.ValidationError):
+            manifest = await self._manifests.get(source.name, source.digest)
+            pins = None if manifest is None else await self._manifests.pins(source.name)
+            if manifest is not None and pins is not None:
+                source.update(manifest, pins)
 
     async def _discover(self, source: Source) -> None:
         """Ask a server until it has answered once."""
@@ -311,11 +308,13 @@ class Imports(Listener, Component):
         try:
             async with asyncio.timeout(_LIST_TIMEOUT_S):
                 offered = await self._upstreams.list_offers(source.name)
+                # The lock only now: listing may take long, and an approval must not wait for it.
                 async with source.pins_lock:
                     await self._update(source, offered)
         except (WaypostError, OSError, msgspec.ValidationError) as error:
             self._fail(source, error)
         finally:
+            # After a failure too, or every call of this session would ask again and wait for the answer.
             source.refresh.listed_session = source.refresh.session
             source.refresh.was_tried.set()
 
@@ -323,8 +322,12 @@ class Imports(Listener, Component):
         found, problems = build_manifest(source, offered)
         pins = await self._manifests.pins(source.name)
         if pins is None or source.is_trusted:
+            # What a server lists first is taken as it is; only what changes afterwards is held.
             pins = {key: make_pin(one, noun_of_key(key)) for key, one in found.by_key.items()}
-            await self._manifests.put_pins(source.name, pins)
+        else:
+            # By what was listed before, if that is known: what changed since then is held.
+            pins = renew_pins(pins, (source.manifest or found).by_key)
+        await self._manifests.put_pins(source.name, pins)
         await self._manifests.put(source.name, found)
         is_news = found != source.manifest or source.error
         source.error, source.problems = "", problems
@@ -344,10 +347,10 @@ class Imports(Listener, Component):
                 _log.warning("the tools of the connection %s are not known: %s", source.name, problem)
             self._record("capability.discovery_failed", source, problem, "error")
 
-    def _record(self, action: str, source: Source, reason: str, outcome: str, principal: str = "hub") -> None:
+    def _record(self, action: str, source: Source, reason: str, outcome: str) -> None:
         audit = self._audit
         if audit is not None:
-            audit.add(Record(time.time(), principal, "console", source.name, "allow", action, reason, outcome=outcome))
+            audit.add(Record(time.time(), HUB, HUB, source.name, "allow", action, reason, outcome=outcome))
 
     def _publish(self, sources: Iterable[Source]) -> None:
         """Offer the rows of sources to the registry, which decides about their names."""
@@ -355,7 +358,7 @@ class Imports(Listener, Component):
             for source in sources:
                 for selection in source.selections:
                     before = selection.left_out
-                    rows = build_rows(source, selection, self._handlers.build)
+                    rows = build_rows(source, selection, self._handlers)
                     offers = self._registry.offer(selection.id, rows.values(), Priority.IMPORT)
                     selection.offers = dict(zip(rows, offers, strict=True))
                     for key, why in selection.problems.items():
@@ -410,14 +413,22 @@ class Imports(Listener, Component):
         """The status of all connections to MCP servers."""
         return [self.get_row(name) for name in sorted(self._connections)]
 
+    def list_pending(self) -> list[Pending]:
+        """The servers that are connecting or down, of those that something is imported from."""
+        found = (find_pending(one, self._upstreams.status(one.name)) for one in self._sources.values())
+        return [one for one in found if one is not None]
+
     def get_row(self, name: str) -> UpstreamRow:
         """The status of one connection."""
         connection = self._connections.get(name)
         if connection is None:
-            raise UnknownCapability(f"There is no connection {name!r} to an MCP server.")
+            hint = did_you_mean(name, self._connections, "; ") or "."
+            raise UnknownCapability(f"There is no connection {name!r} to an MCP server{hint}")
         return build_row(name, connection, self._upstreams.status(name), self._sources.get(name))
 
-    async def approve(self, name: str, tool: str | None, sha256: str | None, principal: str) -> list[str]:
+    async def approve(
+        self, name: str, tool: str | None, sha256: str | None, principal: str, via: Via = HUB
+    ) -> list[str]:
         """Pin held definitions as they are now, all or one; returns their keys.
 
         With `sha256`, only if the definition is still the one that has this hash.
@@ -429,18 +440,20 @@ class Imports(Listener, Component):
         async with source.pins_lock:
             definitions = source.definitions
             if tool is not None and tool not in definitions:
-                raise UnknownCapability(f"{name} does not offer {tool!r}.")
+                raise UnknownCapability(f"{name} does not offer {tool!r}{did_you_mean(tool, definitions, '; ') or '.'}")
             held = {key: found for key, found in source.held.items() if tool in (None, key)}
             if sha256 is not None and [found.sha256 for found in held.values()] != [sha256]:
                 raise DefinitionError("The definition is not the one you saw; look at it again.")
             new = {key: make_pin(definitions[key], noun_of_key(key)) for key in held}
+            # On top of what is stored: another replica may have approved something else meanwhile.
             pins = {**(await self._manifests.pins(name) or {}), **new}
             await self._manifests.put_pins(name, pins)
             source.pins = pins
             source.compare_pins()
             self._publish([source])
-            for key in held:
-                self._record("capability.approved", source, f"{key}: {held[key].sha256}", "ok", principal)
+            if self._audit is not None:
+                for key, found in held.items():
+                    self._audit.record_act("upstream.approved", principal, via, name, f"{key}: {found.sha256}")
             return list(held)
 
     async def refresh(self) -> None:
@@ -450,21 +463,15 @@ class Imports(Listener, Component):
             return
         for source in list(self._sources.values()):
             async with source.pins_lock:
-                await self._release(source)
+                with suppress(msgspec.ValidationError):
+                    pins = (await self._manifests.pins(source.name) or {}) if source.held else {}
+                    # Only what is pinned as it is now: another replica may have approved an older definition.
+                    held = {key: one.sha256 for key, one in source.held.items()}
+                    if now := {key: pin for key, pin in pins.items() if held.get(key) == pin.sha256}:
+                        source.pins = source.pins | now
+                        source.compare_pins()
+                        self._publish([source])
         self._pins_revision = revision
-
-    async def _release(self, source: Source) -> None:
-        if not source.held:
-            return
-        try:
-            pins = await self._manifests.pins(source.name) or {}
-        except msgspec.ValidationError:
-            return
-        now = {key: pins[key] for key, held in source.held.items() if key in pins and pins[key].sha256 == held.sha256}
-        if now:
-            source.pins = source.pins | now
-            source.compare_pins()
-            self._publish([source])
 
     async def restart(self, name: str) -> UpstreamRow:
         """End the session with a server when its calls are done, and begin a new one if its tools are imported."""
@@ -477,16 +484,3 @@ class Imports(Listener, Component):
                 await asyncio.wait({source.refresh.task})
             await self._refresh(source)
         return self.get_row(name)
-
-
-class _Reimport(Change):
-    """Other imports, or the same ones over other connections."""
-
-    def __init__(self, imports: Imports, new: _Configured, old: _Configured) -> None:
-        self._imports, self._new, self._old = imports, new, old
-
-    def commit(self) -> None:
-        self._imports.configure(*self._new)
-
-    async def rollback(self) -> None:
-        self._imports.configure(*self._old)

@@ -5,22 +5,29 @@ References stay references, to `$defs` beside the schema: a recursive schema wou
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Literal, NamedTuple
-from urllib.parse import unquote
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, get_args
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import yaml
 from msgspec import Struct
 
 from waypost.capabilities.schemas.validators import Validator
+from waypost.config.findings import Finding, KeyPath
 from waypost.config.models import Import, RestConnection
-from waypost.config.nodes import resolve
-from waypost.errors import DefinitionError
+from waypost.config.nodes import UNKNOWN, Composer, Node, Refused, events
+from waypost.errors import DefinitionError, ToolError
 from waypost.imports.exposures import Offer
 from waypost.workflows.executors.rest import Rest
 
@@ -46,13 +53,22 @@ _SCHEMA_KEYWORDS: Final = frozenset(
 )  # fmt: skip
 _SCHEMA_LIST_KEYWORDS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
 _SCHEMA_MAP_KEYWORDS: Final = frozenset(("properties", "patternProperties", "dependentSchemas"))
-_NOT_IN_DEFINITIONS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def require_mapping(value: Any, what: str) -> Data:
     """The value, if it is a mapping; anything else is a `DefinitionError`."""
     if not isinstance(value, dict):
         raise DefinitionError(f"{what} is not a mapping")
+    return value
+
+
+def require_list(value: Any, what: str) -> list[Any]:
+    """The value, if it is a list, an empty one for nothing; anything else is a `DefinitionError`."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise DefinitionError(f"{what} is not a list")
     return value
 
 
@@ -131,7 +147,7 @@ class Schemas:
             elif word in _SCHEMA_KEYWORDS:
                 made[word] = self._schema(value, depth + 1)
             elif word in _SCHEMA_LIST_KEYWORDS:
-                made[word] = [self._schema(item, depth + 1) for item in _require_list(value, word)]
+                made[word] = [self._schema(item, depth + 1) for item in require_list(value, f"`{word}` of a schema")]
             elif word in _SCHEMA_MAP_KEYWORDS:
                 named = require_mapping(value, f"`{word}`")
                 made[word] = {name: self._schema(item, depth + 1) for name, item in named.items()}
@@ -142,16 +158,18 @@ class Schemas:
         if not self._patterns:
             made.pop("pattern", None)
             made.pop("patternProperties", None)
-        read_only = _read_only_names(found.get("properties"))
-        required = made.pop("required", None)
+        required, properties = made.pop("required", None), found.get("properties")
         if isinstance(required, list):  # many write `required: true` at a property, which has no meaning
+            known = properties.items() if isinstance(properties, dict) else ()
+            # Properties that only responses have; they cannot be required in a request.
+            read_only = [name for name, one in known if isinstance(one, dict) and one.get("readOnly") is True]
             made["required"] = [name for name in required if name not in read_only]
         _modernise(found, made)
 
     def _reference(self, reference: Any) -> str:
         if reference not in self._names if isinstance(reference, str) else True:
             resolve_pointer(self._document, reference)
-            plain = base = _NOT_IN_DEFINITIONS.sub("_", reference.rpartition("/")[2])[:60] or "schema"
+            plain = base = _NOT_IN_NAMES.sub("_", reference.rpartition("/")[2])[:60] or "schema"
             taken, number = set(self._names.values()), 2
             while plain in taken:
                 plain, number = f"{base}_{number}", number + 1
@@ -165,19 +183,6 @@ class Schemas:
         if isinstance(value, dict):
             return {name: self._value(item, depth + 1) for name, item in value.items()}
         return [self._value(item, depth + 1) for item in value] if isinstance(value, list) else value
-
-
-def _require_list(value: Any, word: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise DefinitionError(f"`{word}` of a schema is not a list")
-    return value
-
-
-def _read_only_names(properties: Any) -> list[str]:
-    """Properties that only responses have; they cannot be required in a request."""
-    if not isinstance(properties, dict):
-        return []
-    return [name for name, one in properties.items() if isinstance(one, dict) and one.get("readOnly") is True]
 
 
 def _modernise(found: Data, made: Data) -> None:
@@ -199,10 +204,12 @@ MAX_OPERATIONS: Final = 5_000
 MAX_PARAMETERS: Final = 200
 MAX_DESCRIPTION_CHARACTERS: Final = 4_000
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
-METHODS: Final[tuple[Method, ...]] = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+METHODS: Final[tuple[Method, ...]] = get_args(Method)
+_READS: Final = {"read_only_hint": True}
+_REPLACES: Final = {"idempotent_hint": True, "destructive_hint": True}
+_HINTS: Final[dict[str, dict[str, bool]]] = {"GET": _READS, "HEAD": _READS, "PUT": _REPLACES, "DELETE": _REPLACES}
 
 _VARIABLE: Final = re.compile(r"\{([^{}/?#]+)\}")
-_NOT_IN_IDS: Final = re.compile(r"[^a-zA-Z0-9_.-]+")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 _RESERVED_HEADERS: Final = frozenset(
     (
@@ -213,25 +220,10 @@ _RESERVED_HEADERS: Final = frozenset(
 """Headers that callers cannot set: they belong to the connection or to HTTP itself."""
 
 
-class Operation(Struct, frozen=True, kw_only=True):
-    """One operation of an API."""
-
-    id: str
-    """Its operation id; where it has none, its method and path."""
-    title: str | None
-    description: str | None
-    tags: list[str]
-    input_schema: Data
-    request: Rest
-    bare: Rest | None
-    """The request without a body, where one may be left out."""
-    annotations: dict[str, bool]
-
-
 class LeftOut(NamedTuple):
-    """An operation that cannot be offered, and why."""
+    """An operation that cannot be offered, by its id, and why."""
 
-    id: str
+    name: str
     why: str
 
 
@@ -243,8 +235,11 @@ class _Parameter(NamedTuple):
     description: str | None
 
 
-def list_operations(document: Data, connection: str, given: Iterable[str] = ()) -> Iterator[Operation | LeftOut]:
-    """All operations; `given` are the headers that the connection sends by itself."""
+def list_operations(document: Data, connection: str, given: Iterable[str] = ()) -> Iterator[Offer | LeftOut]:
+    """All operations; `given` are the headers that the connection sends by itself.
+
+    The name of an offer is the operation id; where it has none, its method and path.
+    """
     closed = _RESERVED_HEADERS | {name.lower() for name in given}
     count = 0
     for path, shared in require_mapping(document.get("paths") or {}, "`paths`").items():
@@ -264,46 +259,41 @@ def list_operations(document: Data, connection: str, given: Iterable[str] = ()) 
 
 def _build_operation(
     document: Data, connection: str, path: str, method: Method, shared: Data, closed: frozenset[str]
-) -> Operation | LeftOut:
+) -> Offer | LeftOut:
     written = shared[method.lower()]
-    id = _operation_id(written, method, path)
+    id = written.get("operationId") if isinstance(written, dict) else None
+    if not isinstance(id, str) or not id:
+        id = f"{method.lower()}_{_NOT_IN_NAMES.sub('_', path).strip('_')}"
+    id = id[:200]
     try:
         operation = require_mapping(written, "the operation")
         if not path.startswith("/") or "?" in path or "#" in path:
             raise DefinitionError(f"its path {path[:100]!r} is not valid")
+        build = partial(_OperationBuilder, document, connection, path, method, closed)
         try:
-            return _OperationBuilder(document, connection, path, method, closed, Schemas(document)).build(
-                id, operation, shared
-            )
+            return build(Schemas(document)).build(id, operation, shared)
         except DefinitionError:
             # Patterns are often written for another engine; without them the schema is still useful.
-            plain = Schemas(document, patterns=False)
-            return _OperationBuilder(document, connection, path, method, closed, plain).build(id, operation, shared)
+            return build(Schemas(document, patterns=False)).build(id, operation, shared)
     except DefinitionError as error:
         return LeftOut(id, error.message)
 
 
-def _operation_id(written: Any, method: str, path: str) -> str:
-    id = written.get("operationId") if isinstance(written, dict) else None
-    return id[:200] if isinstance(id, str) and id else f"{method.lower()}_{_NOT_IN_IDS.sub('_', path).strip('_')}"[:200]
-
-
+@dataclass(slots=True)
 class _OperationBuilder:
     """Builds one operation."""
 
-    def __init__(
-        self, document: Data, connection: str, path: str, method: Method, closed: frozenset[str], schemas: Schemas
-    ) -> None:
-        self._document = document
-        self._connection = connection
-        self._path = path
-        self._method = method
-        self._closed = closed
-        self._schemas = schemas
-        self._properties: Data = {}
-        self._required: list[str] = []
+    _document: Data
+    _connection: str
+    _path: str
+    _method: Method
+    _closed: frozenset[str]
+    """The headers that callers cannot set."""
+    _schemas: Schemas
+    _properties: Data = field(default_factory=dict)
+    _required: list[str] = field(default_factory=list)
 
-    def build(self, id: str, operation: Data, shared: Data) -> Operation:
+    def build(self, id: str, operation: Data, shared: Data) -> Offer:
         """The operation; a `DefinitionError` for one that cannot be used."""
         found = self._parameters(operation, shared)
         body = self._body(operation.get("requestBody"))
@@ -326,16 +316,16 @@ class _OperationBuilder:
             headers = {**headers, "Content-Type": media}
         request = self._request(places["query"], headers, None if body is None else "$.arguments.body")
         bare = None if body is None or is_required else self._request(places["query"], places["header"], None)
-        return Operation(
-            id=id,
+        return Offer(
+            name=id,
             title=_text(operation.get("summary") or shared.get("summary")),
             description=_text(operation.get("description") or operation.get("summary") or shared.get("description"))
             or f"{self._method} {self._path}",
-            tags=[tag for tag in _list(operation.get("tags")) if isinstance(tag, str)][:20],
+            tags=[tag for tag in require_list(operation.get("tags"), "`tags`") if isinstance(tag, str)][:20],
             input_schema=self._checked(),
-            request=request,
+            executor=request,
             bare=bare,
-            annotations=_annotations(self._method),
+            annotations=_HINTS.get(self._method, {}) | {"open_world_hint": True},
         )
 
     def _request(self, query: Data, headers: Data, body: Any) -> Rest:
@@ -362,7 +352,7 @@ class _OperationBuilder:
     def _parameters(self, operation: Data, shared: Data) -> list[_Parameter]:
         """The parameters of the path, overridden by those of the operation."""
         found: dict[tuple[str, str], _Parameter] = {}
-        written = [*_list(shared.get("parameters")), *_list(operation.get("parameters"))]
+        written = [one for of in (shared, operation) for one in require_list(of.get("parameters"), "`parameters`")]
         if len(written) > MAX_PARAMETERS:
             raise DefinitionError(f"it has more than {MAX_PARAMETERS} parameters")
         for value in written:
@@ -374,12 +364,8 @@ class _OperationBuilder:
     def _parameter(self, written: Data) -> _Parameter | None:
         name, place = written.get("name"), written.get("in")
         is_required = written.get("required") is True
-        if (
-            not isinstance(name, str)
-            or not name
-            or len(name) > 200
-            or place not in ("path", "query", "header", "cookie")
-        ):
+        places = ("path", "query", "header", "cookie")
+        if not isinstance(name, str) or not 0 < len(name) <= 200 or place not in places:
             raise DefinitionError("a parameter has no name, or no place that is known")
         if place == "header" and (name.lower() in self._closed or not _TOKEN.fullmatch(name)):
             return None
@@ -390,8 +376,9 @@ class _OperationBuilder:
                 raise DefinitionError(f"it requires {name!r} as {kind}, which is not supported")
             return None
         schema = written.get("schema")
-        if schema is None and (content := _list_of_values(written.get("content"))):
-            schema = require_mapping(content[0], "the content of a parameter").get("schema")
+        content = written.get("content")
+        if schema is None and isinstance(content, dict) and content:
+            schema = require_mapping(next(iter(content.values())), "the content of a parameter").get("schema")
         schema = {} if schema is None else schema
         if place == "query" and (written.get("explode") is False or style in ("spaceDelimited", "pipeDelimited")):
             schema = self._joined(schema, style)
@@ -436,42 +423,74 @@ class _OperationBuilder:
         return None
 
 
-def _annotations(method: Method) -> dict[str, bool]:
-    hints = {"open_world_hint": True}
-    if method in ("GET", "HEAD"):
-        hints["read_only_hint"] = True
-    if method in ("PUT", "DELETE"):
-        hints |= {"idempotent_hint": True, "destructive_hint": True}
-    return hints
-
-
 def _text(value: Any) -> str | None:
     if not isinstance(value, str) or not value.strip():
         return None
     return value if len(value) <= MAX_DESCRIPTION_CHARACTERS else f"{value[:MAX_DESCRIPTION_CHARACTERS]}…"
 
 
-def _list(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise DefinitionError("a list was expected")
-    return value
-
-
-def _list_of_values(value: Any) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else []
-
-
 MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
+_FETCH_TIMEOUT_S: Final = 10.0
 MAX_YAML_VALUES: Final = 1_000_000
 MAX_YAML_DEPTH: Final = 128
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def fetch_document(connection: RestConnection, folder: Path) -> tuple[bytes, bool]:
+    """The document that was first fetched from the connection's URL and is kept in a folder since.
+
+    Also whether the server has another one by now.
+    What agents were offered must not change behind the back of an operator, so a document that differs from the kept
+    one is only reported. A server that cannot be reached changes nothing. Not to be called on an event loop.
+    """
+    kept = kept_file(connection, folder)
+    before = kept.read_bytes() if kept.is_file() else None
+    try:
+        with ThreadPoolExecutor(1) as threads:  # a loop may run in this one
+            data = threads.submit(asyncio.run, _download(connection)).result()
+        parse_document(data)
+    except (DefinitionError, ToolError) as error:
+        if before is None:
+            raise DefinitionError(f"the document cannot be fetched: {error.message.rstrip('.')}") from None
+        return before, False
+    if before is None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        fresh = kept.with_suffix(f".{os.getpid()}")
+        fresh.write_bytes(data)
+        fresh.replace(kept)
+    return before or data, before not in (None, data)
+
+
+def kept_file(connection: RestConnection, folder: Path) -> Path:
+    """Where the document of a connection is kept, under the digest of its URL."""
+    return folder / f"{sha256(str(connection.openapi).encode()).hexdigest()[:32]}.openapi"
+
+
+async def _download(connection: RestConnection) -> bytes:
+    # Loading the HTTP client takes longer than reading most documents.
+    from waypost.outbound.egress import Egress
+
+    url = str(connection.openapi)
+    # The headers may hold a key, which only the API itself may see.
+    is_own = urlsplit(url)[:2] == urlsplit(connection.base_url)[:2]
+    egress = Egress(connection.allow_private)
+    try:
+        headers = connection.headers if is_own else {}
+        answer = await egress.request("GET", url, headers, within=_FETCH_TIMEOUT_S, most_bytes=MAX_DOCUMENT_BYTES)
+    finally:
+        await egress.close()
+    if answer.status != 200:
+        raise DefinitionError(f"the server answered {answer.status}")
+    return answer.body
 
 
 def read_document(file: str) -> Data:
-    """Read a document; a `DefinitionError` unless it is OpenAPI 3.0, 3.1 or 3.2."""
-    data = _read_file(file)
+    """Read a document from a file."""
+    return parse_document(_read_file(file))
+
+
+def parse_document(data: bytes) -> Data:
+    """The document that bytes hold; a `DefinitionError` unless it is OpenAPI 3.0, 3.1 or 3.2."""
+    data = data.removeprefix(b"\xef\xbb\xbf")
     document = _parse_json(data) if data.lstrip()[:1] == b"{" else _parse_yaml(data)
     if not isinstance(document, dict):
         raise DefinitionError("the document is not a mapping")
@@ -497,7 +516,7 @@ def _read_file(file: str) -> bytes:
         raise DefinitionError(f"the document cannot be read: {reason.lower()}") from None
     if len(data) > MAX_DOCUMENT_BYTES:
         raise DefinitionError(f"the document is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
-    return data.removeprefix(b"\xef\xbb\xbf")
+    return data
 
 
 def _parse_json(data: bytes) -> Any:
@@ -510,65 +529,47 @@ def _parse_json(data: bytes) -> Any:
 
 
 def _parse_yaml(data: bytes) -> Any:
+    findings: list[Finding] = []
     try:
-        return _Composer().document(yaml.parse(data.decode(), Loader=_Loader))
+        composed = _to_data(_Composer("", findings).document(events(data.decode(), "")), {})
     except UnicodeDecodeError:
         raise DefinitionError("the document is not UTF-8 text") from None
-    except yaml.MarkedYAMLError as error:
-        where = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise DefinitionError(f"the document is neither JSON nor YAML: {error.problem}{where}") from None
-    except yaml.YAMLError:
-        raise DefinitionError("the document is neither JSON nor YAML") from None
+    except Refused as refused:
+        findings.insert(0, refused.found)
+    for found in findings:
+        if found.code != "CFG006":  # of a key that is given twice, the first is used
+            raise DefinitionError(f"line {found.line} of the document cannot be read: {found.message}")
+    return composed
 
 
-class _Composer:
-    """Builds values from the events of a parser; an alias is the same object as its anchor, never a copy."""
+class _Composer(Composer):
+    """Composes documents, which are larger than configurations and have keys that are no text, such as status codes."""
 
-    def __init__(self) -> None:
-        self._count = 0
-        self._anchors: dict[str, Any] = {}
+    max_nodes = MAX_YAML_VALUES
+    max_depth = MAX_YAML_DEPTH
 
-    def document(self, events: Iterator[yaml.Event]) -> Any:
-        for event in events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                return self._value(next(events), events, 1)
-        return None
+    def alias(self, event: yaml.AliasEvent, path: KeyPath, depth: int) -> Node:
+        """The node of the anchor itself: its value is used twice, never copied, so it is not counted again."""
+        return self.anchors.get(str(event.anchor)) or super().alias(event, path, depth)
 
-    def _value(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Any:
-        self._count += 1
-        if self._count > MAX_YAML_VALUES:
-            raise DefinitionError(f"the document holds more than {MAX_YAML_VALUES:,} values")
-        if depth > MAX_YAML_DEPTH:
-            raise DefinitionError("the document is nested too deeply")
-        if isinstance(event, yaml.AliasEvent):
-            if event.anchor not in self._anchors:
-                raise DefinitionError("the document has an alias without an anchor before it")
-            return self._anchors[event.anchor]
-        value: Any
-        if isinstance(event, yaml.ScalarEvent):
-            value = resolve(event.value) if event.implicit[0] and not event.tag else event.value
-        elif isinstance(event, yaml.SequenceStartEvent):
-            value = list(self._items(events, yaml.SequenceEndEvent, depth))
-        else:
-            parts = list(self._items(events, yaml.MappingEndEvent, depth))
-            value = {_key(key): item for key, item in zip(parts[::2], parts[1::2], strict=True)}
-        anchor = getattr(event, "anchor", None)
-        if anchor:
-            self._anchors[anchor] = value
-        return value
-
-    def _items(self, events: Iterator[yaml.Event], end: type[yaml.Event], depth: int) -> Iterator[Any]:
-        while not isinstance(event := next(events), end):
-            yield self._value(event, events, depth + 1)
+    def key(self, node: Node, path: KeyPath) -> str | None:
+        """Any key, as text."""
+        return node.value if isinstance(node.value, str) else repr(node.value)[:100]
 
 
-def _key(value: Any) -> str:
-    """A key as text: status codes are often written as numbers."""
-    return value if isinstance(value, str) else repr(value)[:100]
+def _to_data(node: Node, known: dict[int, Any]) -> Any:
+    """The values without their places; what nodes share stays shared."""
+    value = node.value
+    if not isinstance(value, dict | list):
+        return None if value is UNKNOWN else value
+    if id(value) not in known:
+        children = value.values() if isinstance(value, dict) else value
+        data = [_to_data(child, known) for child in children]
+        known[id(value)] = dict(zip(value, data, strict=True)) if isinstance(value, dict) else data
+    return known[id(value)]
 
 
 MAX_NAME_CHARACTERS: Final = 128
-_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_.-]+")
 
 
 class Imported(Struct):
@@ -577,31 +578,43 @@ class Imported(Struct):
     offers: list[Offer] = []
     left_out: list[LeftOut] = []
     unknown: list[str] = []
+    is_changed: bool = False
+    """Whether the server has another document than the one that was kept, and is used."""
 
 
-def import_operations(entry: Import, connection: RestConnection) -> Imported:
-    """The operations that an import asks for; a `DefinitionError` where the document cannot be used at all."""
+def import_operations(entry: Import, connection: RestConnection, folder: Path) -> Imported:
+    """The operations that an import asks for; a `DefinitionError` where the document cannot be used at all.
+
+    A document at a URL is kept in `folder`.
+    """
     if connection.openapi is None:
         raise DefinitionError("the connection has no `openapi` document to take operations from")
     result = Imported()
+    if "://" in connection.openapi:
+        data, result.is_changed = fetch_document(connection, folder)
+        document = parse_document(data)
+    else:
+        document = read_document(connection.openapi)
     names: set[str] = set()
     seen: set[str] = set()
     prefix = build_prefix(entry)
-    for found in list_operations(read_document(connection.openapi), entry.connection, connection.headers):
-        seen.add(found.id)
-        if (entry.include and found.id not in entry.include) or found.id in entry.exclude:
+    for found in list_operations(document, entry.connection, connection.headers):
+        id = found.name
+        seen.add(id)
+        if (entry.include and id not in entry.include) or id in entry.exclude:
             continue
         if isinstance(found, LeftOut):
             result.left_out.append(found)
             continue
-        name = f"{prefix}.{_NOT_IN_NAMES.sub('_', found.id)}"
+        name = f"{prefix}.{_NOT_IN_NAMES.sub('_', id)}"
         if len(name) > MAX_NAME_CHARACTERS:
-            result.left_out.append(LeftOut(found.id, f"its name would be longer than {MAX_NAME_CHARACTERS} characters"))
+            result.left_out.append(LeftOut(id, f"its name would be longer than {MAX_NAME_CHARACTERS} characters"))
         elif name in names:
-            result.left_out.append(LeftOut(found.id, f"another one is called {name} already"))
+            result.left_out.append(LeftOut(id, f"another one is called {name} already"))
         else:
             names.add(name)
-            result.offers.append(_offer(name, found, entry))
+            tags = list(dict.fromkeys([*found.tags, *entry.tags]))
+            result.offers.append(msgspec.structs.replace(found, name=name, tags=tags))
     result.unknown = [name for name in dict.fromkeys([*entry.include, *entry.exclude]) if name not in seen]
     return result
 
@@ -612,16 +625,3 @@ def build_prefix(entry: Import) -> str:
         return entry.prefix
     plain = _NOT_IN_NAMES.sub("_", entry.connection)
     return plain if plain[:1].isalpha() else f"api_{plain}"
-
-
-def _offer(name: str, found: Operation, entry: Import) -> Offer:
-    return Offer(
-        name=name,
-        title=found.title,
-        description=found.description,
-        tags=list(dict.fromkeys([*found.tags, *entry.tags])),
-        input_schema=found.input_schema,
-        executor=found.request,
-        bare=found.bare,
-        annotations=found.annotations,
-    )

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import secrets
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -18,9 +18,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from waypost.capabilities.context import Context, ask_client
+from waypost.capabilities.context import Context, Session, ask_client
 from waypost.capabilities.questions import ANSWER_TIMEOUT_S, Question, check_supported, to_older_form
-from waypost.capabilities.session import Session
 from waypost.errors import CapabilityNotSupported, ProtocolError, RemoteError, ToolError, WaypostError
 from waypost.loops import running_loop
 from waypost.upstreams.server_requests import SERVER_REQUESTS
@@ -40,7 +39,7 @@ _MAX_SUSPENDED: Final = 1000
 _MAX_REMEMBERED: Final = 256
 
 Data = dict[str, Any]
-Begin = Callable[["SuspendedCall"], Awaitable[Data]]
+Begin = Callable[["SuspendedCall"], Coroutine[Any, Any, Data]]
 
 _COUNTS: Final[WeakKeyDictionary[object, Counter[str]]] = WeakKeyDictionary()
 """How many calls of each name a run of a request has made, by the run."""
@@ -127,32 +126,29 @@ async def ask_caller(ctx: Context, method: str, params: Mapping[str, Any], key: 
         raise RemoteError(f"The parameters do not fit {method}.", -32602) from None
 
 
-def can_answer(ctx: Context, method: str, params: Mapping[str, Any]) -> bool:
-    """Whether the caller's client declared the capability for a request."""
-    try:
-        check_supported(ctx.caller.client_capabilities, to_question(ctx, method, params).needs)
-    except (WaypostError, AttributeError, TypeError, ValueError):
-        return False
-    return True
+class _Relay:
+    """What a server reports goes to the caller; `_ctx` is the request that waits for the call at the moment.
 
-
-class Notes:
-    """Progress and log messages for a caller, sent one after the other; of too many, the oldest are dropped."""
+    Progress and log messages are sent one after the other; of too many, the oldest are dropped. A malformed one is
+    ignored.
+    """
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._queue: deque[Callable[[], Awaitable[None]]] = deque(maxlen=_MAX_QUEUED)
+        # Made with the first message: a call at which a server reports nothing costs nothing here.
+        self._notes: deque[Callable[[], Awaitable[None]]] | None = None
         self._sending: asyncio.Task[None] | None = None
 
-    def add_progress(self, params: Mapping[str, Any]) -> None:
-        """Send progress; a malformed notification is ignored."""
-        value, total, message = params.get("progress"), params.get("total"), params.get("message")
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            total = total if type(total) in (int, float) else None
-            self._put(partial(self._ctx.progress, value, total, message if isinstance(message, str) else None))
+    def can_answer(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Whether the client declared the capability for a request."""
+        try:
+            check_supported(self._ctx.caller.client_capabilities, to_question(self._ctx, method, params).needs)
+        except (WaypostError, AttributeError, TypeError, ValueError):
+            return False
+        return True
 
-    def add_log(self, params: Mapping[str, Any]) -> None:
-        """Send a log message; a malformed one is ignored."""
+    def log(self, params: Mapping[str, Any]) -> None:
+        """Pass on a log message."""
         level, data = params.get("level"), params.get("data")
         if level not in LOG_LEVELS:
             return
@@ -163,41 +159,52 @@ class Notes:
         text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
         self._put(partial(self._ctx.log, level, text, rest))
 
+    def progress(self, params: Mapping[str, Any]) -> None:
+        """Pass on progress."""
+        value, total, message = params.get("progress"), params.get("total"), params.get("message")
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            total = total if type(total) in (int, float) else None
+            self._put(partial(self._ctx.progress, value, total, message if isinstance(message, str) else None))
+
     async def flush(self) -> None:
-        """Wait until everything is sent."""
+        """Wait until everything that was reported is sent."""
         if self._sending is not None:
             await asyncio.wait({self._sending})
 
-    def stop(self) -> None:
-        """Send nothing more."""
-        if self._sending is not None:
-            self._sending.cancel()
-
     def _put(self, send: Callable[[], Awaitable[None]]) -> None:
-        self._queue.append(send)
+        notes = self._notes = deque(maxlen=_MAX_QUEUED) if self._notes is None else self._notes
+        notes.append(send)
+
+        async def send_all() -> None:
+            while notes:
+                await notes.popleft()()
+
         if self._sending is None or self._sending.done():
-            self._sending = running_loop().create_task(self._run())
+            self._sending = running_loop().create_task(send_all())
             # A caller that can no longer be reached is no reason to fail the call.
             self._sending.add_done_callback(lambda task: task.cancelled() or task.exception())
 
-    async def _run(self) -> None:
-        while self._queue:
-            await self._queue.popleft()()
+    def _stop_sending(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
 
 
-class ClientRelay:
+class ClientRelay(_Relay):
     """The `Downstream` of one call: asks the caller's client while the call goes on.
 
     A stateless client refuses: it would have to make its request again, which would be another call.
     """
 
     def __init__(self, ctx: Context, on_page: Callable[[Mapping[str, Any]], None]) -> None:
-        self._ctx = ctx
+        super().__init__(ctx)
         self._on_page = on_page
         self._asking: set[asyncio.Task[Any]] = set()
-        self._notes: Notes | None = None
-        self.is_used = False
+        self._has_asked = False
+
+    @property
+    def is_used(self) -> bool:
         """Whether the server has asked or reported anything, so that `flush` and `stop` are needed."""
+        return self._has_asked or self._notes is not None
 
     @property
     def owner(self) -> object:
@@ -205,16 +212,12 @@ class ClientRelay:
         caller = self._ctx.caller
         return self if is_modern(caller.version) else (caller.principal.id, caller.session.id)
 
-    def can_answer(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Whether the client declared the capability for it."""
-        return can_answer(self._ctx, method, params)
-
     async def ask(self, method: str, params: Data) -> Any:
         """Ask the client; when the call ends first, that is a refusal."""
         if is_modern(self._ctx.caller.version):
             raise RemoteError(CapabilityNotSupported(to_question(self._ctx, method, params).needs).message, -32021)
         self._on_page(params)
-        self.is_used = True
+        self._has_asked = True
         asking = running_loop().create_task(ask_caller(self._ctx, method, params))
         self._asking.add(asking)
         try:
@@ -228,32 +231,13 @@ class ClientRelay:
             raise RemoteError("The call is over.", _REFUSED)
         return asking.result()
 
-    def log(self, params: Mapping[str, Any]) -> None:
-        """Pass on a log message."""
-        self._get_notes().add_log(params)
-
-    def progress(self, params: Mapping[str, Any]) -> None:
-        """Pass on progress."""
-        self._get_notes().add_progress(params)
-
-    async def flush(self) -> None:
-        """Wait until everything that was reported is sent."""
-        if self._notes is not None:
-            await self._notes.flush()
-
     async def stop(self) -> None:
         """Take back what was asked, before the call itself ends."""
-        if self._notes is not None:
-            self._notes.stop()
+        self._stop_sending()
         for asking in tuple(self._asking):
             asking.cancel()
         if self._asking:
             await asyncio.wait(self._asking)
-
-    def _get_notes(self) -> Notes:
-        if self._notes is None:
-            self._notes, self.is_used = Notes(self._ctx), True
-        return self._notes
 
 
 class Complete(Exception):
@@ -283,36 +267,27 @@ class _OpenQuestion:
             self.answer.set_result(answer)
 
 
-class SuspendedCall:
+class SuspendedCall(_Relay):
     """The `Downstream` of a call of a stateless client at a server with a session.
 
-    The call goes on at the server while the client's request is answered with the question and comes again. `_ctx` is
-    the run of that request that waits for the call at the moment.
+    The call goes on at the server while the client's request is answered with the question and comes again.
     """
 
     def __init__(self, begin: Begin, ctx: Context) -> None:
         self.handle = secrets.token_urlsafe(12)
         self.timer: asyncio.TimerHandle | None = None
-        self._ctx = ctx
-        self._notes = Notes(ctx)
+        super().__init__(ctx)
         self._open: list[_OpenQuestion] = []
         self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
 
-        async def run() -> Data:
-            return await begin(self)
-
-        self.task = running_loop().create_task(run())
+        self.task = running_loop().create_task(begin(self))
         self.task.add_done_callback(self._on_end)
 
     @property
     def owner(self) -> object:
         """It shares nothing with other calls."""
         return self
-
-    def can_answer(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Whether the client declared the capability for it."""
-        return can_answer(self._ctx, method, params)
 
     async def ask(self, method: str, params: Data) -> Any:
         """Keep a question until a request of the client brings the answer."""
@@ -325,33 +300,26 @@ class SuspendedCall:
         finally:
             self._open.remove(question)
 
-    def log(self, params: Mapping[str, Any]) -> None:
-        """Pass on a log message."""
-        self._notes.add_log(params)
-
-    def progress(self, params: Mapping[str, Any]) -> None:
-        """Pass on progress."""
-        self._notes.add_progress(params)
-
     async def wait_for_question(self) -> bool:
         """Wait for the first question, or for the end without one; returns whether it is a question."""
         await self._changed.wait()
         if self.task.done():
-            await self._notes.flush()
+            await self.flush()
         return not self.task.done()
 
     async def resume(self, ctx: Context) -> Data:
         """The result of the call; raises the question where this run of the client's request cannot answer it."""
-        self._ctx, self._notes = ctx, Notes(ctx)
+        # Reports go to the request that is here now: the one that began the call has been answered.
+        self._ctx, self._notes, self._sending = ctx, None, None
         try:
             while not self.task.done():
                 await self._ask(ctx)
                 await self._changed.wait()
                 self._changed.clear()
-            await self._notes.flush()
+            await self.flush()
             return self.task.result()
         finally:
-            self._notes.stop()
+            self._stop_sending()
 
     async def _ask(self, ctx: Context) -> None:
         """Answer what this run has answers for; the rest becomes one question to the client."""
@@ -372,8 +340,7 @@ class SuspendedCall:
 
     def _on_end(self, task: asyncio.Task[Data]) -> None:
         self._changed.set()
-        if not task.cancelled():
-            task.exception()
+        task.cancelled() or task.exception()  # looked at, so that asyncio does not log it
 
 
 class SuspendedCalls:

@@ -1,4 +1,7 @@
-"""An upstream server as a source of capabilities: what it offers, kept in the store as its manifest, and its pins."""
+"""An upstream server as a source of capabilities: what it offers, kept in the store as its manifest, and its pins.
+
+Operators see the status of its connection (`UpstreamRow`), agents only that it cannot be used now (`Pending`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -16,14 +19,27 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Offer
 from waypost.config.models import Import, McpConnection
 from waypost.errors import StaleVersion
-from waypost.imports.trust import NAMED_BY, TOOL, Data, Held, Pin, find_held, pin_key
-from waypost.redaction import secrets_of
+from waypost.imports.trust import (
+    NAMED_BY,
+    TOOL,
+    Data,
+    Held,
+    Pin,
+    Why,
+    diff_definitions,
+    find_held,
+    hash_pins,
+    name_hidden,
+    noun_of_key,
+    pin_key,
+)
+from waypost.redaction import redacted, secrets_of
 from waypost.stores.store import Store
 from waypost.upstreams.client import Offers
-from waypost.upstreams.upstream import ResourceSubscriptions
+from waypost.upstreams.upstream import ResourceSubscriptions, UpstreamStatus
 
 _MANIFEST: Final = "manifest"
-_PINS: Final = "pins"
+PINS: Final = "pins"
 _MAX_ATTEMPTS: Final = 5
 
 
@@ -39,6 +55,8 @@ class Manifest(msgspec.Struct, frozen=True):
     templates: list[Data] = []
     is_subscribable: bool = False
     """Whether it notifies of changed resources."""
+    has_tasks: bool = False
+    """Whether its tools may run as tasks."""
 
     @property
     def lists(self) -> dict[str, list[Data]]:
@@ -77,16 +95,16 @@ class Manifests:
 
     async def pins(self, name: str) -> dict[str, Pin] | None:
         """The pins of a server's definitions; `None` if it was never listed."""
-        found: dict[str, Pin] | None = await self._read(_PINS, name, dict[str, Pin])
+        found: dict[str, Pin] | None = await self._read(PINS, name, dict[str, Pin])
         return found
 
     async def revision(self) -> int:
         """How often pins were changed, by any replica."""
-        return (await self._store.revisions()).get(_PINS, 0)
+        return (await self._store.revisions()).get(PINS, 0)
 
     async def put_pins(self, name: str, pins: Mapping[str, Pin]) -> None:
         """Store pins."""
-        await self._write(_PINS, name, pins)
+        await self._write(PINS, name, pins)
 
     async def _read(self, scope: str, name: str, kind: Any) -> Any:
         entry = await self._store.state.get(scope, name)
@@ -95,18 +113,18 @@ class Manifests:
         try:
             return msgspec.convert(entry.value, kind)
         except msgspec.ValidationError:
-            if scope == _PINS:
+            if scope == PINS:
                 raise  # damaged pins must not lead to everything being pinned anew, which would approve it
             return None
 
     async def _write(self, scope: str, name: str, value: Any) -> None:
         state, plain = self._store.state, msgspec.to_builtins(value)
-        for attempt in range(_MAX_ATTEMPTS):
+        for attempt in range(_MAX_ATTEMPTS):  # replicas list the same server at the same time
             entry = await state.get(scope, name)
             if entry is not None and entry.value == plain:
                 return
             try:
-                await state.put(scope, name, plain, 0 if entry is None else entry.version, counted=scope == _PINS)
+                await state.put(scope, name, plain, 0 if entry is None else entry.version, counted=scope == PINS)
             except StaleVersion:
                 if attempt == _MAX_ATTEMPTS - 1:
                     raise
@@ -277,6 +295,7 @@ def build_manifest(source: Source, offered: Offers) -> tuple[Manifest, list[str]
         pick("resource", offered.resources),
         pick("template", offered.templates),
         offered.is_subscribable,
+        offered.has_tasks,
     )
     return (found if found == before else msgspec.structs.replace(found, at=time.time())), problems
 
@@ -296,3 +315,138 @@ def check_definitions(definitions: list[Any], noun: str, problems: list[str]) ->
         else:
             found[name] = one
     return list(found.values())
+
+
+class HeldTool(msgspec.Struct, frozen=True, rename="camel"):
+    """A definition that is not approved yet."""
+
+    tool: str
+    why: Why
+    sha256: str
+    is_callable: bool
+    """Whether it is only marked, not quarantined."""
+    difference: list[str]
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A definition that is not published, and why."""
+
+    tool: str
+    why: str
+
+
+class Unseen(msgspec.Struct, frozen=True):
+    """Hidden characters of a definition."""
+
+    tool: str
+    characters: list[str]
+
+
+class UpstreamRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The status of a connection to an MCP server."""
+
+    connection: str
+    transport: Literal["stdio", "http"]
+    state: Literal["not started", "starting", "running", "failed"]
+    reason: str = ""
+    retry_in: float = 0.0
+    """Seconds until it is tried again."""
+    protocol: str = ""
+    calls: int = 0
+    """How many are in flight."""
+    tools: list[str] = []
+    """The names under which its tools are published."""
+    prompts: list[str] = []
+    """The names under which its prompts are published."""
+    resources: list[str] = []
+    """The URIs, and templates of URIs, at which its resources are read."""
+    pin: str = ""
+    """The SHA-256 of all pins."""
+    pins: dict[str, str] = {}
+    """The SHA-256 of each approved definition, by the name of the tool or by noun and name."""
+    held: list[HeldTool] = []
+    left_out: list[LeftOut] = []
+    unseen: list[Unseen] = []
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A server whose tools cannot be used now, as agents see it: no text of the server, no path, no address."""
+
+    connection: str
+    status: Literal["connecting", "down"]
+    reason: str
+    rows: list[Capability]
+    """What it is known to offer."""
+    prefixes: list[str]
+    """The beginnings of the names that its tools will have."""
+
+
+def find_pending(source: Source, status: UpstreamStatus) -> Pending | None:
+    """Why the tools of a server cannot be used now; `None` where they can."""
+    reason = ""
+    if status.state == "failed":
+        wait = f" It is tried again in {status.retry_in:.0f} s." if status.retry_in >= 1 else ""
+        reason = f"The server failed or cannot be reached.{wait}"
+    elif source.error:
+        reason = "The server did not say what it offers."
+    elif status.state != "starting" and source.manifest is not None:
+        return None
+    prefixes = [one.prefix or source.name for one in source.imports]
+    return Pending(source.name, "down" if reason else "connecting", reason, source.rows, prefixes)
+
+
+def build_row(name: str, connection: McpConnection, status: UpstreamStatus, source: Source | None) -> UpstreamRow:
+    """The status of one connection, with its tools if they are imported."""
+    secrets = secrets_of(connection.env, connection.headers)
+    row = UpstreamRow(
+        connection=name,
+        transport=connection.transport or "stdio",
+        state=status.state,
+        reason=redacted(status.reason, secrets),
+        retry_in=round(status.retry_in, 1),
+        protocol=status.version,
+        calls=status.calls,
+    )
+    if source is None:
+        return row
+    definitions = source.definitions
+    characters = {tool: name_hidden(definition) for tool, definition in definitions.items()}
+    return msgspec.structs.replace(
+        row,
+        reason=row.reason or source.error or " ".join(source.problems),
+        tools=_list_ids(source, Kind.TOOL),
+        prompts=_list_ids(source, Kind.PROMPT),
+        resources=_list_ids(source, Kind.RESOURCE, Kind.TEMPLATE),
+        pin=hash_pins(source.pins) if source.pins else "",
+        pins={tool: pin.sha256 for tool, pin in sorted(source.pins.items())},
+        held=_list_held(source),
+        left_out=[LeftOut(tool, why) for tool, why in source.left_out.items()],
+        unseen=[Unseen(tool, found) for tool, found in characters.items() if found],
+    )
+
+
+def _list_ids(source: Source, *kinds: Kind) -> list[str]:
+    return sorted(one.id for one in source.rows if one.kind in kinds and not one.metadata.hidden)
+
+
+def count_definitions(manifest: Manifest) -> str:
+    """How many definitions of each kind a server has, in words."""
+    counts = {noun: len(definitions) for noun, definitions in manifest.lists.items()}
+    return ", ".join(f"{count} {noun}s" for noun, count in counts.items() if count or noun == TOOL)
+
+
+def _list_held(source: Source) -> list[HeldTool]:
+    definitions = source.definitions
+    is_marked = all(one.trust == "flag" for one in source.imports if one.trust != "off")
+    return [
+        HeldTool(
+            tool,
+            held.why,
+            held.sha256,
+            is_marked,
+            diff_definitions(
+                source.pins[tool].definition if tool in source.pins else None, definitions[tool], noun_of_key(tool)
+            ),
+        )
+        for tool, held in source.held.items()
+    ]

@@ -13,12 +13,15 @@ import msgspec
 
 TOOL: Final = "tool"
 PINNED: Final = {
-    TOOL: ("name", "title", "description", "inputSchema", "outputSchema", "annotations"),
-    "prompt": ("name", "title", "description", "arguments"),
-    "resource": ("uri", "name", "title", "description", "mimeType"),
-    "template": ("uriTemplate", "name", "title", "description", "mimeType"),
+    TOOL: ("name", "title", "description", "inputSchema", "outputSchema", "annotations", "_meta"),
+    "prompt": ("name", "title", "description", "arguments", "_meta"),
+    "resource": ("uri", "name", "title", "description", "mimeType", "_meta"),
+    "template": ("uriTemplate", "name", "title", "description", "mimeType", "_meta"),
 }
-"""The entries that a pin covers: all that a model reads, and what is checked. The first identifies a definition."""
+"""The entries that a pin covers: all that a model reads, what is checked, and `_meta`, which names a page that clients
+show for a tool. The first identifies a definition."""
+RECIPE: Final = 2
+"""How pins are made; those of recipe 1 do not cover `_meta`."""
 NAMED_BY: Final = {noun: entries[0] for noun, entries in PINNED.items()}
 """The entry that identifies a definition among those of its kind."""
 MARK: Final = "waypost/trust"
@@ -37,6 +40,7 @@ class Pin(msgspec.Struct, frozen=True):
 
     sha256: str
     definition: Data
+    recipe: int = 1
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -44,6 +48,7 @@ class Held(msgspec.Struct, frozen=True):
 
     why: Why
     sha256: str
+    """As it will be pinned when it is approved."""
 
 
 def pin_key(noun: str, name: str) -> str:
@@ -57,19 +62,37 @@ def noun_of_key(key: str) -> str:
     return noun if blank and noun in PINNED else TOOL
 
 
-def pinned_part(definition: Mapping[str, Any], noun: str = TOOL) -> Data:
+def pinned_part(definition: Mapping[str, Any], noun: str = TOOL, recipe: int = RECIPE) -> Data:
     """The entries of a definition that its pin covers."""
-    return {key: definition[key] for key in PINNED[noun] if definition.get(key) is not None}
+    entries = PINNED[noun] if recipe > 1 else PINNED[noun][:-1]
+    return {key: definition[key] for key in entries if definition.get(key) is not None}
 
 
-def fingerprint(definition: Mapping[str, Any], noun: str = TOOL) -> str:
+def fingerprint(definition: Mapping[str, Any], noun: str = TOOL, recipe: int = RECIPE) -> str:
     """The SHA-256 of a definition's canonical JSON."""
-    return hashlib.sha256(_encode(pinned_part(definition, noun))).hexdigest()
+    return hashlib.sha256(_encode(pinned_part(definition, noun, recipe))).hexdigest()
 
 
 def make_pin(definition: Mapping[str, Any], noun: str = TOOL) -> Pin:
     """Pin a definition as it is."""
-    return Pin(fingerprint(definition, noun), pinned_part(definition, noun))
+    return Pin(fingerprint(definition, noun), pinned_part(definition, noun), RECIPE)
+
+
+def renew_pins(pins: Mapping[str, Pin], known: Mapping[str, Data]) -> dict[str, Pin]:
+    """The pins by the current recipe, where an older one covers a definition as it is known.
+
+    What an older recipe does not cover is taken as it is known: otherwise every definition would be held at once.
+    """
+    return {
+        key: make_pin(known[key], noun_of_key(key))
+        if pin.recipe < RECIPE and key in known and _fits(pin, known[key], noun_of_key(key))
+        else pin
+        for key, pin in pins.items()
+    }
+
+
+def _fits(pin: Pin, definition: Mapping[str, Any], noun: str) -> bool:
+    return pin.sha256 == fingerprint(definition, noun, pin.recipe)
 
 
 def hash_pins(pins: Mapping[str, Pin]) -> str:
@@ -81,9 +104,9 @@ def find_held(offered: Mapping[str, Data], pins: Mapping[str, Pin]) -> dict[str,
     """The definitions that differ from their pins or have none, by key."""
     held: dict[str, Held] = {}
     for key, definition in offered.items():
-        digest, pin = fingerprint(definition, noun_of_key(key)), pins.get(key)
-        if pin is None or pin.sha256 != digest:
-            held[key] = Held("new" if pin is None else "changed", digest)
+        noun, pin = noun_of_key(key), pins.get(key)
+        if pin is None or not _fits(pin, definition, noun):
+            held[key] = Held("new" if pin is None else "changed", fingerprint(definition, noun))
     return held
 
 

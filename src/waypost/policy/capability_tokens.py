@@ -13,14 +13,13 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from waypost.errors import WaypostError
+from waypost.stores.directory import derive_key
 
-_INFO: Final = b"waypost capability tokens"
-MIN_SECRET_BYTES: Final = 32
 MAX_TOKEN_CHARACTERS: Final = 8192
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -42,12 +41,10 @@ class Rights(msgspec.Struct, frozen=True):
 
 
 class CapabilityTokens:
-    """Mints, narrows and checks tokens under one secret."""
+    """Mints, narrows and checks tokens under one secret, by default one that ends with the process."""
 
     def __init__(self, secret: bytes | None = None, *, clock: Callable[[], float] = time.time) -> None:
-        if secret is not None and len(secret) < MIN_SECRET_BYTES:
-            raise ValueError(f"The secret of capability tokens takes at least {MIN_SECRET_BYTES} bytes.")
-        self._root = _derived(secret or secrets.token_bytes(32))
+        self._root = derive_key(secret or secrets.token_bytes(32), "capability tokens")
         self._clock = clock
 
     def mint(
@@ -60,8 +57,7 @@ class CapabilityTokens:
         run: str | None = None,
     ) -> str:
         """A token for one execution."""
-        caveats = _caveats(depth=depth, expires_at=expires_at, audience=audience, run=run)
-        parts = [["permissions", sorted(permissions)], *caveats]
+        parts = _caveats(permissions, depth=depth, expires_at=expires_at, audience=audience, run=run)
         return self._sealed([secrets.token_hex(8), *parts])
 
     def narrow(
@@ -76,11 +72,8 @@ class CapabilityTokens:
     ) -> str:
         """The token with less: the permissions it shares with these, and further caveats."""
         parts, signature = self._opened(token)
-        added = [] if permissions is None else [["permissions", sorted(permissions)]]
-        added += _caveats(depth=depth, expires_at=expires_at, audience=audience, run=run)
-        for part in added:
-            signature = _signed(signature, part)
-        return _written([*parts, *added], signature)
+        added = _caveats(permissions, depth=depth, expires_at=expires_at, audience=audience, run=run)
+        return _written([*parts, *added], _signed(signature, added))
 
     def check(self, token: str, *, depth: int, audience: str) -> Rights:
         """What a token grants at a depth and for an audience; `TokenRefused` says why it grants nothing."""
@@ -109,10 +102,7 @@ class CapabilityTokens:
         return Rights(granted or frozenset(), run)
 
     def _sealed(self, parts: list[Any]) -> str:
-        signature = self._root
-        for part in parts:
-            signature = _signed(signature, part)
-        return _written(parts, signature)
+        return _written(parts, _signed(self._root, parts))
 
     def _opened(self, token: str) -> tuple[list[Any], bytes]:
         """The parts of a token and its signature, which is right."""
@@ -122,48 +112,39 @@ class CapabilityTokens:
             body, _, given = token.partition(".")
             parts = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
             claimed = base64.urlsafe_b64decode(given + "=" * (-len(given) % 4))
-            if not _is_token(parts) or _written(parts, claimed) != token:
+            _check_parts(parts)
+            if _written(parts, claimed) != token:
                 raise TokenRefused
         except (ValueError, binascii.Error, msgspec.MsgspecError, RecursionError):
             raise TokenRefused from None
-        signature = self._root
-        for part in parts:
-            signature = _signed(signature, part)
+        signature = _signed(self._root, parts)
         if not hmac.compare_digest(signature, claimed):
             raise TokenRefused
         return parts, signature
 
 
-def _derived(secret: bytes) -> bytes:
-    """A key for nothing but these tokens: HKDF (RFC 5869) with SHA-256, whose first block is all that is needed."""
-    return hmac.digest(hmac.digest(bytes(32), secret, "sha256"), _INFO + b"\x01", "sha256")
+_VALUES: Final[dict[str, Any]] = {"permissions": list[str], "depth": float, "expires_at": float}
+"""The types of the values of caveats that are compared or counted."""
 
 
-def _is_token(parts: Any) -> bool:
-    return (
-        isinstance(parts, list)
-        and len(parts) > 1
-        and isinstance(parts[0], str)
-        and all(isinstance(part, list) and len(part) == 2 and isinstance(part[0], str) for part in parts[1:])
-        and all(
-            isinstance(value, list) and all(isinstance(one, str) for one in value)
-            for kind, value in parts[1:]
-            if kind == "permissions"
-        )
-        and all(
-            isinstance(value, int | float) and not isinstance(value, bool)
-            for kind, value in parts[1:]
-            if kind in ("depth", "expires_at")
-        )
-    )
+def _check_parts(parts: Any) -> None:
+    """Raise `ValidationError` for parts that are not those of a token."""
+    nonce, *caveats = msgspec.convert(parts, Annotated[list[Any], msgspec.Meta(min_length=2)])
+    msgspec.convert(nonce, str)
+    for kind, value in msgspec.convert(caveats, list[tuple[str, Any]]):
+        msgspec.convert(value, _VALUES.get(kind, Any))
 
 
-def _caveats(**given: Any) -> list[list[Any]]:
-    return [[kind, value] for kind, value in given.items() if value is not None]
+def _caveats(permissions: Iterable[str] | None, **given: Any) -> list[list[Any]]:
+    granted = [] if permissions is None else [["permissions", sorted(permissions)]]
+    return [*granted, *([kind, value] for kind, value in given.items() if value is not None)]
 
 
-def _signed(key: bytes, part: Any) -> bytes:
-    return hmac.digest(key, _encode(part), "sha256")
+def _signed(signature: bytes, parts: Iterable[Any]) -> bytes:
+    """The signature after further parts: each is signed with the one before it as the key."""
+    for part in parts:
+        signature = hmac.digest(signature, _encode(part), "sha256")
+    return signature
 
 
 def _written(parts: list[Any], signature: bytes) -> str:

@@ -11,7 +11,8 @@ import msgspec
 
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, MAX_CALL_DEPTH, Chain, Principal
 from waypost.errors import DefinitionError
-from waypost.policy.rules import Decider, Question, Rule, decider
+from waypost.execution.budgets import Budgets, Lease, LeaseNeeded
+from waypost.policy.rules import Decider, Question, RateLimiter, Rule, decider
 
 _log: Final = logging.getLogger(__name__)
 MAX_CACHED_QUESTIONS: Final = 10_000
@@ -26,11 +27,8 @@ class Decision(msgspec.Struct, frozen=True):
     reason: str = ""
     rule: str = ""
     rule_type: str = ""
-
-    @property
-    def word(self) -> str:
-        """`allow` or `deny`."""
-        return "allow" if self.allowed else "deny"
+    lease: Lease | None = None
+    """What has to be asked for more before a limit of all replicas is known to be exceeded; asking has begun."""
 
 
 ALLOWED: Final = Decision(True)
@@ -39,12 +37,21 @@ ALLOWED: Final = Decision(True)
 class Policy:
     """All rules that are enabled; the first that denies decides, and without one everything is allowed."""
 
-    def __init__(self, rules: Iterable[Rule] = (), *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        rules: Iterable[Rule] = (),
+        *,
+        clock: Callable[[], float] = time.time,
+        budgets: Budgets | None = None,
+    ) -> None:
         self._clock = clock
+        self._budgets = budgets
         self.rules: tuple[Rule, ...] = ()
         self._compiled: tuple[_Compiled, ...] = ()
         self._relevant: dict[tuple[str, str, str], tuple[_Compiled, ...]] = {}
         self.hides = False
+        self.is_steady = False
+        """Whether a rule always gives the same answers, so that what it denies is not listed."""
         self.changed: Callable[[], None] | None = None
         """Called when the rules are replaced."""
         self.replace(rules)
@@ -57,11 +64,14 @@ class Policy:
             raise DefinitionError(f"Two policies are called {sorted(twice)[0]!r}; give one of them another name.")
         before = {rule.name: (rule, one) for rule, one in self._compiled}
         compiled = [
-            before[rule.name] if before.get(rule.name, (None,))[0] == rule else (rule, decider(rule, self._clock))
+            before[rule.name]
+            if before.get(rule.name, (None,))[0] == rule
+            else (rule, decider(rule, self._clock, self._budgets))
             for rule in ordered
         ]
         self.rules = ordered
         self._compiled = tuple((rule, one) for rule, one in compiled if rule.enabled)
+        self.is_steady = any(one.is_steady for _, one in self._compiled)
         self.hides = any(rule.hide and one.is_steady for rule, one in self._compiled)
         self._relevant = {}
         if self.changed is not None:
@@ -73,13 +83,14 @@ class Policy:
             return Decision(
                 False, f"chain depth {question.chain.depth} exceeds maximum {MAX_CALL_DEPTH}", "chain depth"
             )
-        if not self._compiled:
-            return ALLOWED
         for rule, one in self._of(question):
             try:
-                if not rule.is_for(question.principal) or (steady and not one.is_steady):
+                if not rule.applies_to(question) or (steady and not one.is_steady):
                     continue
                 reason = one.deny(question, counts)
+            except LeaseNeeded as needed:
+                self._uncount(question, one)
+                return Decision(False, needed.message, rule.name, rule.type, needed.lease)
             except Exception as error:
                 _log.exception("the policy %s failed", rule.name)
                 reason = f"policy '{rule.name}' failed: {type(error).__name__}"
@@ -87,11 +98,19 @@ class Policy:
                 return Decision(False, reason, rule.name, rule.type)
         return ALLOWED
 
+    def _uncount(self, question: Question, last: Decider) -> None:
+        """Take back what the limits before one have counted: all of them are asked again."""
+        for rule, one in self._of(question):
+            if one is last:
+                return
+            if isinstance(one, RateLimiter) and rule.applies_to(question):
+                one.uncount(question)
+
     def is_hidden(self, principal: Principal, capability: str, chain: Chain = FROM_OUTSIDE) -> bool:
         """Whether a rule hides a capability from a principal that comes by a chain; by default from a client."""
         question = Question(principal, capability, chain)
         return any(
-            rule.hide and one.is_steady and rule.is_for(principal) and one.deny(question, False) is not None
+            rule.hide and one.is_steady and rule.applies_to(question) and one.deny(question, False) is not None
             for rule, one in self._of(question)
         )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import msgspec
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Caller
-from waypost.capabilities.principals import MAX_CALL_DEPTH, CallerType, Chain
+from waypost.capabilities.principals import MAX_CALL_DEPTH, Chain
 from waypost.capabilities.questions import is_input_needed
 from waypost.errors import (
     CallError,
@@ -30,12 +29,12 @@ from waypost.errors import (
     text_of,
 )
 from waypost.execution.breakers import ARGUMENT_ERRORS, Breakers
-from waypost.execution.counters import Counters
-from waypost.execution.pipeline import Permit
-from waypost.policy.audit import AuditLog, Record
+from waypost.execution.budgets import MAX_ATTEMPTS, LeaseNeeded
+from waypost.execution.pipeline import Counters, Permit
+from waypost.policy.audit import AdministrativeAction, AuditLog, Record, Via
 from waypost.policy.capability_tokens import CapabilityTokens, TokenRefused
-from waypost.policy.decisions import Decision, Policy
-from waypost.policy.rules import Question, Rule
+from waypost.policy.decisions import ALLOWED, Decision, Policy
+from waypost.policy.rules import Question
 from waypost.redaction import redacted
 
 AUDIENCE: Final = "waypost"
@@ -51,18 +50,18 @@ class PolicyGuard:
 
     def __init__(
         self,
-        policy: Policy | None = None,
+        policy: Policy,
         *,
-        tokens: CapabilityTokens | None = None,
-        audit: AuditLog | None = None,
-        breakers: Breakers | None = None,
-        counters: Counters | None = None,
+        tokens: CapabilityTokens,
+        audit: AuditLog | None,
+        breakers: Breakers | None,
+        counters: Counters,
     ) -> None:
-        self.policy = policy or Policy()
-        self.tokens = tokens or CapabilityTokens()
+        self.policy = policy
+        self.tokens = tokens
         self.audit = audit
         self.breakers = breakers
-        self.counters = counters or Counters()
+        self.counters = counters
         self.secrets: tuple[str, ...] = ()
         """Values to redact from the last error of a breaker."""
         self._is_always_on = audit is not None or breakers is not None
@@ -75,17 +74,30 @@ class PolicyGuard:
         self.is_on = self._is_always_on or bool(self.policy.rules)
 
     def enter(self, capability: Capability, name: str, caller: Caller, action: str, arguments: Any) -> Permit:
-        """Permit an execution, or raise `PolicyDenied` or `CircuitOpen`."""
+        """Permit an execution, or raise `PolicyDenied` or `CircuitOpen`.
+
+        `LeaseNeeded`, which is not recorded, is for those that can wait for `lease.asking` and then call this again.
+        """
         permit = Permit(name, caller, action)
         if self.audit is not None:
             self.audit.check_room()
             if arguments is not None:
-                permit.digest = _digest(arguments)
+                try:
+                    text = _encode(arguments)
+                except (TypeError, ValueError, RecursionError):  # what no client sends, but a handler may
+                    text = repr(arguments).encode(errors="backslashreplace")
+                permit.digest = sha256(text).hexdigest()
         decision = self.decide(capability, name, caller)
         if not decision.allowed:
+            if decision.lease is not None:
+                raise LeaseNeeded(decision.reason, decision.rule_type, decision.lease)
             self._record(permit, decision, "denied")
-            raise PolicyDenied(decision.reason, decision.rule_type)
-        if self.breakers is not None and action == "call":
+            denial = PolicyDenied(decision.reason, decision.rule_type)
+            # Whichever rule denied first: where one hides, the answer is that of a name that does not exist.
+            policy = self.policy
+            denial.is_hiding = policy.hides and policy.is_hidden(caller.principal, name, caller.chain)
+            raise denial
+        if self.breakers is not None and action == "call" and name in self.breakers.failing:
             try:
                 permit.is_probe = self.breakers.enter(name)
             except CircuitOpen as error:
@@ -97,17 +109,26 @@ class PolicyGuard:
         """Report the outcome of an execution to its breaker and to the audit."""
         outcome = ("error" if is_error else "ok") if error is None else _outcome(error)
         if self.breakers is not None and permit.action == "call":
-            if error is not None and outcome in ("crashed", "timed out") and not _is_argument_error(error):
+            is_argument_error = isinstance(error, ARGUMENT_ERRORS) or getattr(error, "is_argument_error", False)
+            if error is not None and outcome in ("crashed", "timed out") and not is_argument_error:
                 cause = type(error).__name__
                 reason = redacted(text_of(error), self.secrets) or cause
                 self.breakers.record_failure(permit.name, cause, reason, is_probe=permit.is_probe)
-            elif outcome == "ok":
-                self.breakers.record_success(permit.name, is_probe=permit.is_probe)
-            elif permit.is_probe:
-                self.breakers.record_abandoned(permit.name)
-        self._record(permit, _ALLOWED, outcome)
+            elif permit.name in self.breakers.failing:
+                if outcome == "ok":
+                    self.breakers.record_success(permit.name, is_probe=permit.is_probe)
+                elif permit.is_probe:
+                    self.breakers.record_abandoned(permit.name)
+        self._record(permit, ALLOWED, outcome)
 
-    def forgive(self, name: str) -> None:
+    def record_act(
+        self, action: AdministrativeAction, principal: str, via: Via, subject: str, reason: str = "", caller: str = ""
+    ) -> None:
+        """Record an administrative act, where there is an audit."""
+        if self.audit is not None:
+            self.audit.record_act(action, principal, via, subject, reason, caller)
+
+    def reset_breaker(self, name: str) -> None:
         """Reset the breaker of a capability that was replaced."""
         if self.breakers is not None:
             self.breakers.reset(name)
@@ -126,13 +147,24 @@ class PolicyGuard:
         if chain.token is not None:
             try:
                 rights = self.tokens.check(chain.token, depth=chain.depth, audience=AUDIENCE)
-                rights.require(_to_invoke(name))
+                rights.require("workflow_run" if name.startswith("workflow:") else "skill_invoke")
                 if capability.owner != "dynamic":
                     for permission in capability.permissions:
                         rights.require(permission)
             except TokenRefused as error:
                 return Decision(False, error.message, "capability token")
+        if not self.policy.rules:
+            return ALLOWED
         return self.policy.decide(Question(principal, name, chain), counts=counts, steady=steady)
+
+    async def wait_to_decide(self, decision: Decision, capability: Capability, name: str, caller: Caller) -> Decision:
+        """Decide again about a capability, once this replica has its part of the limits."""
+        for _ in range(MAX_ATTEMPTS):
+            if decision.lease is None:
+                break
+            await decision.lease.wait()
+            decision = self.decide(capability, name, caller)
+        return decision
 
     def require(self, capability: Capability, caller: Caller, permission: str) -> None:
         """Raise `PolicyDenied` unless a running capability and all its callers have a permission."""
@@ -148,11 +180,11 @@ class PolicyGuard:
     def behind(self, capability: Capability, caller: Caller) -> Chain:
         """The chain of a call that a running capability makes."""
         chain = caller.chain
-        kind: CallerType = "dynamic" if capability.owner == "dynamic" else "core"
-        token = chain.token
-        if kind == "dynamic" and token is not None:
-            token = self.tokens.narrow(token, capability.permissions)
-        elif kind == "dynamic":
+        if capability.owner != "dynamic":
+            return msgspec.structs.replace(chain, caller=capability.id, type="core", depth=chain.depth + 1, key="")
+        if chain.token is not None:
+            token = self.tokens.narrow(chain.token, capability.permissions)
+        else:
             token = self.tokens.mint(
                 capability.permissions,
                 depth=MAX_CALL_DEPTH,
@@ -160,7 +192,8 @@ class PolicyGuard:
                 audience=AUDIENCE,
                 run=chain.run or None,
             )
-        return Chain(capability.id, kind, chain.depth + 1, chain.run, token)
+        depth = chain.depth + 1
+        return msgspec.structs.replace(chain, caller=capability.id, type="dynamic", depth=depth, token=token, key="")
 
     def _lack(self, capability: Capability, caller: Caller, permission: str) -> str | None:
         if capability.owner == "dynamic" and permission not in capability.permissions:
@@ -189,7 +222,7 @@ class PolicyGuard:
                 caller.principal.id,
                 chain.type,
                 permit.name,
-                decision.word,
+                "allow" if decision.allowed else "deny",
                 permit.action,
                 decision.reason,
                 decision.rule,
@@ -201,48 +234,6 @@ class PolicyGuard:
                 outcome,
             )
         )
-
-
-def build_guard(
-    rules: Iterable[Rule],
-    audit: AuditLog | None,
-    *,
-    secret: bytes | None,
-    counters: Counters,
-    breakers: Breakers | None,
-) -> PolicyGuard:
-    """The guard of a hub, by its settings."""
-    return PolicyGuard(
-        Policy(rules),
-        tokens=tokens_under(secret),
-        audit=audit,
-        breakers=breakers,
-        counters=counters,
-    )
-
-
-def tokens_under(secret: bytes | None) -> CapabilityTokens:
-    """Tokens under a hub's secret, however long that is."""
-    return CapabilityTokens(None if secret is None else sha256(secret).digest())
-
-
-_ALLOWED: Final = Decision(True)
-
-
-def _digest(arguments: Any) -> str:
-    try:
-        text = _encode(arguments)
-    except (TypeError, ValueError, RecursionError):  # what no client sends, but a handler may
-        text = repr(arguments).encode(errors="backslashreplace")
-    return sha256(text).hexdigest()
-
-
-def _to_invoke(name: str) -> str:
-    return "workflow_run" if name.startswith("workflow:") else "skill_invoke"
-
-
-def _is_argument_error(error: BaseException) -> bool:
-    return isinstance(error, ARGUMENT_ERRORS) or getattr(error, "is_argument_error", False)
 
 
 def _outcome(error: BaseException) -> str:

@@ -13,14 +13,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from operator import attrgetter
-from typing import Any, Final, Protocol, get_args
+from typing import Any, Final, Protocol, cast, get_args
 from zoneinfo import ZoneInfo
 
 import msgspec
 
 from waypost.capabilities.principals import CallerType, Chain, Principal
 from waypost.errors import DefinitionError
+from waypost.execution.budgets import MAX_LEASES, Budgets, Lease, LeaseNeeded
 from waypost.suggestions import find_nearest
 
 MAX_WINDOWS: Final = 100_000
@@ -72,6 +74,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
             not self.roles or not set(self.roles).isdisjoint(principal.roles)
         )
 
+    def applies_to(self, question: Question) -> bool:
+        """Whether it applies to the principal of a question, or to one that the call comes from behind."""
+        behind = question.chain.behind
+        return self.is_for(question.principal) or (bool(behind) and any(self.is_for(one) for one in behind))
+
     def is_about(self, question: Question) -> bool:
         """Whether it applies to a question, by caller type and capability."""
         return (not self.callers or question.chain.type in self.callers) and (
@@ -104,7 +111,17 @@ class TimeWindow(_Config, frozen=True):
 class ChainRestriction(_Config, frozen=True):
     """No calls out of other calls by callers whose name holds a text."""
 
+    is_steady = False
     caller_pattern: str
+
+    def may_deny(self, question: Question) -> bool:
+        return True
+
+    def deny(self, question: Question, counts: bool) -> str | None:
+        chain = question.chain
+        if chain.depth > 0 and self.caller_pattern in chain.caller:
+            return f"chain restriction: '{chain.caller}' may not call others (pattern '{self.caller_pattern}')"
+        return None
 
 
 class PermissionOverride(_Config, frozen=True):
@@ -118,17 +135,39 @@ class PermissionOverride(_Config, frozen=True):
 class McpRestriction(_Config, frozen=True):
     """Clients may not call tools whose name holds a text, or, with `allow`, no others."""
 
+    is_steady = True
     tool_pattern: str
     action: str = "deny"
+
+    def __post_init__(self) -> None:
+        if self.action not in ("deny", "allow"):
+            raise ValueError("the action of an mcp_restriction is deny or allow")
+
+    def may_deny(self, question: Question) -> bool:
+        has_pattern = self.tool_pattern in question.capability
+        return question.chain.type == "mcp" and has_pattern == (self.action == "deny")
+
+    def deny(self, question: Question, counts: bool) -> str | None:
+        how = "blocked by" if self.action == "deny" else "not allowed by"
+        return f"MCP restriction: tool '{question.capability}' {how} pattern '{self.tool_pattern}'"
 
 
 class AllowList(_Config, frozen=True):
     """Nothing but these, by patterns with `*`."""
 
+    is_steady = True
     allow: tuple[str, ...]
 
+    def may_deny(self, question: Question) -> bool:
+        return not any(fnmatchcase(question.capability, pattern) for pattern in self.allow)
 
-class _RateLimiter:
+    def deny(self, question: Question, counts: bool) -> str | None:
+        return f"allow list: '{question.capability}' is not on it"
+
+
+class RateLimiter:
+    """Counts the calls of the last seconds in this process."""
+
     is_steady = False
 
     def __init__(self, config: RateLimit, clock: Callable[[], float]) -> None:
@@ -138,8 +177,9 @@ class _RateLimiter:
             raise ValueError(f"per knows principal, capability and permission, not {sorted(unknown)[0]}")
         self._config = config
         self._clock = clock
-        self._key = attrgetter(*(_PARTS[name] for name in config.per)) if config.per else _no_key
+        self._key = attrgetter(*(_PARTS[name] for name in config.per)) if config.per else lambda _: None
         self._calls: dict[Any, deque[float]] = {}
+        self._exceeded = f"rate limit exceeded: max {config.max_calls}/{config.window_seconds:g}s"
 
     def may_deny(self, question: Question) -> bool:
         config = self._config
@@ -150,10 +190,14 @@ class _RateLimiter:
         now = self._clock()
         calls = self._window(self._key(question), now)
         if len(calls) >= config.max_calls:
-            return f"rate limit exceeded: max {config.max_calls}/{config.window_seconds:g}s"
+            return self._exceeded
         if counts:
             calls.append(now)
         return None
+
+    def uncount(self, question: Question) -> None:
+        """Forget the call that was counted last: it is asked about again."""
+        self._calls[self._key(question)].pop()
 
     def _window(self, key: Any, now: float) -> deque[float]:
         calls = self._calls.get(key)
@@ -162,7 +206,7 @@ class _RateLimiter:
                 self._forget(now)
             calls = self._calls[key] = deque()
         start = now - self._config.window_seconds
-        while calls and calls[0] <= start:
+        while calls and not start < calls[0] <= now:  # a later time is from before the clock was set back
             calls.popleft()
         return calls
 
@@ -172,6 +216,74 @@ class _RateLimiter:
         self._calls = {key: calls for key, calls in self._calls.items() if calls and calls[-1] > start}
         while len(self._calls) >= MAX_WINDOWS:
             del self._calls[next(iter(self._calls))]
+
+
+class _WindowLease(Lease):
+    """The part of a rate limit that this replica may use, and the calls that use it."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, budget_id: str, limit: int, window: float) -> None:
+        super().__init__(budget_id, limit, window)
+        self.calls: deque[float] = deque()
+        """When each began, by the monotonic clock: a clock that is set back would forget them."""
+
+    def count_used(self) -> int:
+        calls, start = self.calls, time.monotonic() - self.window
+        while calls and calls[0] <= start:
+            calls.popleft()
+        return len(calls)
+
+    def is_used_since(self, moment: float) -> bool:
+        return bool(self.calls) and self.calls[-1] > moment
+
+
+class SharedRateLimiter(RateLimiter):
+    """Counts the calls of the last seconds at all replicas, by a lease for each key."""
+
+    def __init__(self, config: RateLimit, clock: Callable[[], float], budgets: Budgets, rule: str) -> None:
+        super().__init__(config, clock)
+        self._budgets = budgets
+        self._name = f"{rule} {msgspec.json.encode(config).decode()}"
+        """Of the rule as it is written: like the counts of one process, leases begin anew when it changes."""
+        self._leases: dict[Any, _WindowLease] = {}
+
+    def deny(self, question: Question, counts: bool) -> str | None:
+        key, now = self._key(question), time.monotonic()
+        lease = self._leases.get(key)
+        if lease is None:
+            if not counts or not self._config.max_calls:
+                return None if self._config.max_calls else self._exceeded
+            lease = self._add_lease(key)
+        if now < lease.until and lease.count_used() < lease.units:
+            if counts:
+                lease.calls.append(now)
+            return None
+        if now < lease.refused_until:
+            return self._unavailable if self._budgets.is_failing else self._exceeded
+        if not counts:
+            return None
+        self._budgets.ask(lease)
+        raise LeaseNeeded(f"{self._limit}: this replica is asking for its part; try again.", "rate_limit", lease)
+
+    def uncount(self, question: Question) -> None:
+        self._leases[self._key(question)].calls.pop()
+
+    def _add_lease(self, key: Any) -> _WindowLease:
+        budget = sha256(repr((self._name, key)).encode(errors="backslashreplace")).hexdigest()
+        lease = _WindowLease(f"rate:{budget}", self._config.max_calls, self._config.window_seconds)
+        added = self._budgets.add(lease, self._leases, key)
+        if added is None:
+            raise OverflowError(f"{MAX_LEASES} limits are counted already")
+        return added
+
+    @property
+    def _limit(self) -> str:
+        return f"rate limit {self._config.max_calls}/{self._config.window_seconds:g}s"
+
+    @property
+    def _unavailable(self) -> str:
+        return f"{self._limit}: the store cannot be reached, and this replica has used its part; try again later."
 
 
 class _TimeKeeper:
@@ -207,22 +319,6 @@ class _TimeKeeper:
         return f"time window: denied between {start:02}:00 and {end:02}:00 {config.timezone}" if inside else None
 
 
-class _ChainWatch:
-    is_steady = False
-
-    def __init__(self, config: ChainRestriction, _clock: Callable[[], float]) -> None:
-        self._pattern = config.caller_pattern
-
-    def may_deny(self, question: Question) -> bool:
-        return True
-
-    def deny(self, question: Question, counts: bool) -> str | None:
-        chain = question.chain
-        if chain.depth > 0 and self._pattern in chain.caller:
-            return f"chain restriction: '{chain.caller}' may not call others (pattern '{self._pattern}')"
-        return None
-
-
 class _Override:
     def __init__(self, config: PermissionOverride, clock: Callable[[], float]) -> None:
         if config.action != "deny":
@@ -244,49 +340,23 @@ class _Override:
         return f"permission override: {question.permission} is denied"
 
 
-class _McpWatch:
-    is_steady = True
-
-    def __init__(self, config: McpRestriction, _clock: Callable[[], float]) -> None:
-        if config.action not in ("deny", "allow"):
-            raise ValueError("the action of an mcp_restriction is deny or allow")
-        self._pattern = config.tool_pattern
-        self._denies = config.action == "deny"
-
-    def may_deny(self, question: Question) -> bool:
-        return question.chain.type == "mcp" and (self._pattern in question.capability) == self._denies
-
-    def deny(self, question: Question, counts: bool) -> str | None:
-        how = "blocked by" if self._denies else "not allowed by"
-        return f"MCP restriction: tool '{question.capability}' {how} pattern '{self._pattern}'"
-
-
-class _Listed:
-    is_steady = True
-
-    def __init__(self, config: AllowList, _clock: Callable[[], float]) -> None:
-        self._allowed = config.allow
-
-    def may_deny(self, question: Question) -> bool:
-        return not any(fnmatchcase(question.capability, pattern) for pattern in self._allowed)
-
-    def deny(self, question: Question, counts: bool) -> str | None:
-        return f"allow list: '{question.capability}' is not on it"
-
-
-_TYPES: Final[Mapping[str, tuple[type[_Config], Callable[[Any, Callable[[], float]], Decider]]]] = {
-    "rate_limit": (RateLimit, _RateLimiter),
+_TYPES: Final[Mapping[str, tuple[type[_Config], Callable[[Any, Callable[[], float]], Decider] | None]]] = {
+    "rate_limit": (RateLimit, RateLimiter),
     "time_window": (TimeWindow, _TimeKeeper),
-    "chain_restriction": (ChainRestriction, _ChainWatch),
+    "chain_restriction": (ChainRestriction, None),
     "permission_override": (PermissionOverride, _Override),
-    "mcp_restriction": (McpRestriction, _McpWatch),
-    "allow_list": (AllowList, _Listed),
+    "mcp_restriction": (McpRestriction, None),
+    "allow_list": (AllowList, None),
 }
+"""By type, what a rule says and what decides by it; None where that needs neither a clock nor a memory."""
 TYPES: Final = tuple(_TYPES)
 
 
-def decider(rule: Rule, clock: Callable[[], float] = time.time) -> Decider:
-    """The rule, ready to decide; `DefinitionError` says what is wrong with it."""
+def decider(rule: Rule, clock: Callable[[], float] = time.time, budgets: Budgets | None = None) -> Decider:
+    """The rule, ready to decide; `DefinitionError` says what is wrong with it.
+
+    With `budgets`, its limit is one of all replicas together.
+    """
     known = _TYPES.get(rule.type)
     if known is None:
         raise DefinitionError(f"Policy {rule.name!r}: there is no type {rule.type!r}; use one of {', '.join(TYPES)}.")
@@ -294,7 +364,10 @@ def decider(rule: Rule, clock: Callable[[], float] = time.time) -> Decider:
         raise DefinitionError(f"Policy {rule.name!r}: there is no caller type {sorted(unknown)[0]!r}.")
     config, make = known
     try:
-        return make(msgspec.convert(_given(rule.config, config), config, strict=False), clock)
+        made = msgspec.convert(_given(rule.config, config), config, strict=False)
+        if budgets is not None and isinstance(made, RateLimit):
+            return SharedRateLimiter(made, clock, budgets, rule.name)
+        return cast(Decider, made) if make is None else make(made, clock)
     except (msgspec.ValidationError, ValueError) as error:
         raise DefinitionError(f"Policy {rule.name!r}: {error}.") from None
 
@@ -303,19 +376,12 @@ def _given(written: Mapping[str, Any], config: type[_Config]) -> dict[str, Any]:
     """What a rule says, by the names that its type has for that; each may be written in camelCase too."""
     given: dict[str, Any] = {}
     for key, value in written.items():
-        name = _snake_case(key)
+        name = re.sub(r"(?<=[a-z0-9])[A-Z]", lambda upper: f"_{upper[0].lower()}", key)
         if name not in config.__struct_fields__:
             near = find_nearest(name, config.__struct_fields__)
-            raise ValueError(f"there is no key {key!r}" + (f"; {near[0]!r} may be meant" if near else ""))
+            hint = f"{near[0]!r} may be meant" if near else f"use {', '.join(config.__struct_fields__)}"
+            raise ValueError(f"there is no key {key!r}; {hint}")
         if name in given:
             raise ValueError(f"{name} is given in both of its spellings; keep one of the two")
         given[name] = value
     return given
-
-
-def _snake_case(key: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])[A-Z]", lambda upper: f"_{upper[0].lower()}", key)
-
-
-def _no_key(_question: Question) -> None:
-    """The key of a limit that counts all calls together."""

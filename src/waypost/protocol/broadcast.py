@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.context import ListKind, check_list
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change
-from waypost.capabilities.session import ListKind, check_list
 from waypost.errors import Busy
 from waypost.execution.shares import Shares
 from waypost.protocol.sessions import Sessions
@@ -41,10 +41,6 @@ class Subscription(msgspec.Struct, eq=False):
     stream: EventStream
     principal: Principal
 
-    def wants_list(self, kind: ListKind) -> bool:
-        """Whether its filter has changes of this list."""
-        return bool(getattr(self.wants, f"{kind}_list_changed"))
-
     def notify(self, method: str, **params: Any) -> None:
         """Send a notification that names the subscription it belongs to."""
         tagged = {"_meta": {SUBSCRIPTION_ID: self.request_id}, **params}
@@ -68,6 +64,7 @@ class Broadcast:
         self._can_see = can_see
         self._subscriptions: set[Subscription] = set()
         self.loop: asyncio.AbstractEventLoop | None = None
+        """The loop that serves the clients."""
         self._batched: set[ListKind] | None = None
         self.on_subscriptions_changed: Callable[[], None] | None = None
         sessions.on_subscriptions = self.subscriptions_changed
@@ -84,10 +81,6 @@ class Broadcast:
 
     def __len__(self) -> int:
         return len(self._subscriptions)
-
-    def bind(self) -> None:
-        """Send on the current event loop from now on."""
-        self.loop = asyncio.get_running_loop()
 
     def subscribe(self, subscription: Subscription) -> Callable[[], None]:
         """Send to a listen stream until the returned function is called."""
@@ -174,6 +167,7 @@ class Broadcast:
         if here is self.loop:
             action()
         else:
+            # Synchronous handlers change the registry from their threads; streams belong to the loop.
             self.loop.call_soon_threadsafe(action)
 
     def _list_changed(self, kind: ListKind, is_affected: Callable[[Principal], bool]) -> None:
@@ -185,7 +179,7 @@ class Broadcast:
             if is_affected(session.principal):
                 session.push(message)
         for subscription in tuple(self._subscriptions):
-            if subscription.wants_list(kind) and is_affected(subscription.principal):
+            if getattr(subscription.wants, f"{kind}_list_changed") and is_affected(subscription.principal):
                 subscription.notify(method)
 
     def _resource_updated(self, uri: str, uris: Sequence[str]) -> None:

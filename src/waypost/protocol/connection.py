@@ -8,15 +8,14 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from waypost.errors import InvalidParams, ProtocolError
+from waypost.errors import ProtocolError
 from waypost.loops import running_loop
 from waypost.protocol import legacy, modern
 from waypost.protocol.engine import Engine
-from waypost.protocol.exchange import Exchange
+from waypost.protocol.exchange import Exchange, cancel
 from waypost.protocol.legacy import Batch
-from waypost.protocol.responses import Response
 from waypost.protocol.session import LegacySession
-from waypost.wire import messages, params
+from waypost.wire import messages
 from waypost.wire.messages import Message, RequestId
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
@@ -29,6 +28,7 @@ class Connection:
 
     def __init__(self, engine: Engine, write: Callable[[bytes], None]) -> None:
         self._engine = engine
+        self._max_depth = engine.settings.limits.json_depth
         self._write = write
         self._session: LegacySession | None = None
         self._modern_requests: dict[RequestId, Exchange] = {}
@@ -44,10 +44,29 @@ class Connection:
         try:
             if data.lstrip()[:1] == b"[":
                 self._receive_batch(data)
-            else:
-                self._dispatch(messages.parse(data))
+                return
+            message = messages.parse(data, self._max_depth)
         except ProtocolError as error:
             self._write(legacy.error_response(error, messages.find_id(data), LATEST_LEGACY).payload)
+            return
+        if message.method is UNSET or message.id is UNSET:
+            self._receive_one_way(message)
+        elif modern.is_modern_request(message):
+            exchange = Exchange(message.id, V2026_07_28, self)  # type: ignore[arg-type]  # requests have one
+            self._modern_requests[exchange.request_id] = exchange
+            task = self._spawn(self._answer_modern(message, exchange))
+            if message.method == _LISTEN:
+                self._listening.add(task)
+                task.add_done_callback(self._listening.discard)
+        elif message.method == "initialize":
+            self._waiting = []
+            self._spawn(self._initialize(message))
+        elif self._session is None:
+            self._write(legacy.answer_without_session(message).payload)
+        else:
+            exchange = legacy.make_exchange(self._session, message, self)
+            self._session.running[exchange.request_id] = exchange
+            self._spawn(self._answer_legacy(self._session, message, exchange))
 
     async def finish(self, within: float) -> None:
         """Wait so many seconds for running requests; listen streams end only with the connection."""
@@ -74,26 +93,6 @@ class Connection:
     async def close_early(self) -> None:
         """Nothing to close: the connection stays."""
 
-    def _dispatch(self, message: Message) -> None:
-        if message.method is UNSET or message.id is UNSET:
-            self._receive_one_way(message)
-        elif modern.is_modern_request(message):
-            exchange = Exchange(message.id, V2026_07_28, self)  # type: ignore[arg-type]  # requests have one
-            self._modern_requests[exchange.request_id] = exchange
-            task = self._spawn(self._answer_modern(message, exchange))
-            if message.method == _LISTEN:
-                self._listening.add(task)
-                task.add_done_callback(self._listening.discard)
-        elif message.method == "initialize":
-            self._waiting = []
-            self._spawn(self._initialize(message))
-        elif self._session is None:
-            self._spawn(self._answer_without_session(message))
-        else:
-            exchange = legacy.make_exchange(self._session, message, self)
-            self._session.running[exchange.request_id] = exchange
-            self._spawn(self._answer_legacy(self._session, message, exchange))
-
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = running_loop().create_task(work)
         self._tasks.add(task)
@@ -111,39 +110,27 @@ class Connection:
             self.receive(late)
 
     async def _answer_legacy(self, session: LegacySession, message: Message, exchange: Exchange) -> None:
-        self._write_response(await legacy.answer(self._engine, session, message, exchange))
+        outcome = await legacy.answer(self._engine, session, message, exchange)
+        if outcome is not None:
+            self._write(outcome.payload)
 
     async def _answer_modern(self, message: Message, exchange: Exchange) -> None:
         try:
-            self._write_response(await modern.answer(self._engine, message, exchange))
+            outcome = await modern.answer(self._engine, message, exchange)
+            if outcome is not None:
+                self._write(outcome.payload)
         finally:
             if self._modern_requests.get(exchange.request_id) is exchange:
                 del self._modern_requests[exchange.request_id]
 
-    async def _answer_without_session(self, message: Message) -> None:
-        self._write_response(await legacy.answer_without_session(message))
-
-    def _write_response(self, outcome: Response | None) -> None:
-        if outcome is not None:
-            self._write(outcome.payload)
-
     def _receive_one_way(self, message: Message) -> None:
         if message.method == "notifications/cancelled":
-            self._cancel_modern(message)
+            cancel(self._modern_requests, message)
         if self._session is not None:
             legacy.receive(self._engine, self._session, message, self)
 
-    def _cancel_modern(self, message: Message) -> None:
-        try:
-            given = params.read(message.params, params.Cancelled)
-        except InvalidParams:
-            return
-        exchange = None if given.request_id is UNSET else self._modern_requests.get(given.request_id)
-        if exchange is not None:
-            exchange.cancel()
-
     def _receive_batch(self, data: bytes) -> None:
-        batch = legacy.read_batch(self._session, data)
+        batch = legacy.read_batch(self._session, data, self._max_depth)
         for message in batch.one_way:
             self._receive_one_way(message)
         if batch.wants_answer and self._session is not None:

@@ -12,20 +12,21 @@ from weakref import WeakSet
 
 from msgspec import UNSET
 
+from waypost.capabilities.context import ListKind, Session, check_list
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Chain
 from waypost.capabilities.questions import Question
-from waypost.capabilities.session import ListKind, Session, check_list
 from waypost.errors import CapabilityNotSupported, InvalidParams, shorten
 from waypost.loops import maybe_await, running_task
-from waypost.protocol.streams import Outlet
+from waypost.protocol.responses import KEY_REVOKED, Response
 from waypost.wire import messages
 from waypost.wire.definitions import Implementation
-from waypost.wire.messages import RequestId
-from waypost.wire.params import LOG_LEVELS, RequestMeta
+from waypost.wire.messages import Message, RequestId
+from waypost.wire.params import LOG_LEVELS, Cancelled, RequestMeta
 from waypost.wire.versions import V2025_03_26, at_least
 
 if TYPE_CHECKING:
     from waypost.identity.keys import KeyChange
+    from waypost.protocol.streams import Outlet
 
 
 SILENT: Final = len(LOG_LEVELS)
@@ -150,16 +151,16 @@ class Exchange:
         if self.cancelled:
             raise asyncio.CancelledError
 
-    def end(self) -> None:
-        """Drop what is sent from now on: the response goes out."""
-        self.outlet = CLOSED_OUTLET
-
     def was_cancelled(self) -> bool:
         """Whether the request was cancelled; if so, the cancellation of its task ends here."""
         # Without `uncancel` the task would look cancelled to whatever runs in it next, such as a write to the client.
         if self.cancelled and self.task is not None and self.task.cancelling():
             self.task.uncancel()
         return self.cancelled
+
+    def cancelled_response(self) -> Response | None:
+        """The response to a cancelled request: an error if its key was revoked, none if its client cancelled it."""
+        return KEY_REVOKED.to_response(self.request_id) if self.revoked else None
 
     @property
     def wants_progress(self) -> bool:
@@ -172,7 +173,7 @@ class Exchange:
         if token is UNSET or not isfinite(value) or (self._last_progress is not None and value <= self._last_progress):
             return
         self._last_progress = value
-        await self.outlet.send(progress_message(token, value, total, message, self.version))
+        await self._notify(progress_message(token, value, total, message, self.version))
 
     @property
     def log_level(self) -> int:
@@ -187,7 +188,13 @@ class Exchange:
     async def log(self, level: str, message: str, data: Mapping[str, Any] | None) -> None:
         """Send a log message on this request's stream."""
         if level_number(level) >= self.log_level:
-            await self.outlet.send(log_message(level, message, data))
+            await self._notify(log_message(level, message, data))
+
+    async def _notify(self, message: bytes) -> None:
+        await self.outlet.send(message)
+        # Nothing else may have to wait in a handler that sends one message after the other: without a reader, sending
+        # never does. The loop would serve no other client until the handler ends.
+        await asyncio.sleep(0)
 
     async def close_stream(self) -> None:
         """End the stream before the response; the client reconnects for the rest."""
@@ -252,9 +259,22 @@ def progress_message(token: int | str, value: float, total: float | None, messag
     params: dict[str, Any] = {"progressToken": token, "progress": value}
     if total is not None and isfinite(total):
         params["total"] = total
+    # 2024-11-05 knows no message.
     if message is not None and at_least(version, V2025_03_26):
         params["message"] = message
     return messages.notification("notifications/progress", params)
+
+
+def cancel(running: Mapping[RequestId, Exchange], message: Message) -> bool:
+    """Cancel the request that `notifications/cancelled` names; false if it does not run here."""
+    try:
+        given = message.read(Cancelled)
+    except InvalidParams:
+        return True  # it names no request, so none runs elsewhere
+    exchange = None if given.request_id is UNSET else running.get(given.request_id)
+    if exchange is not None:
+        exchange.cancel()
+    return exchange is not None
 
 
 class PendingReply(Protocol):

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
+from waypost.capabilities.context import Context
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.questions import Question
-from waypost.errors import InvalidParams, InvalidRequest, MethodNotFound, ProtocolError
+from waypost.errors import InvalidRequest, MethodNotFound, ProtocolError
 from waypost.loops import maybe_await
-from waypost.protocol.dispatch import dispatch, find_method
 from waypost.protocol.engine import Engine
-from waypost.protocol.exchange import SILENT, Exchange
+from waypost.protocol.exchange import CLOSED_OUTLET, SILENT, Exchange, cancel
+from waypost.protocol.methods import dispatch, find_method
 from waypost.protocol.responses import (
     INTERNAL_ERROR,
-    KEY_REVOKED,
     STOPPING,
     Failure,
     Response,
@@ -33,7 +34,7 @@ from waypost.wire.messages import Message, RequestId, decode
 from waypost.wire.versions import LATEST_LEGACY, V2025_03_26, V2025_06_18, V2025_11_25, at_least, negotiate
 
 NOT_INITIALIZED: Final = "Server not initialized"
-SESSION_TERMINATING: Final = "Session terminating"
+SESSION_ENDED: Final = Failure(INTERNAL_ERROR, "Session terminating")
 
 
 async def initialize(
@@ -44,7 +45,7 @@ async def initialize(
     try:
         if not engine.profile.legacy_versions:
             raise MethodNotFound(f"Method not found: initialize; use one of {', '.join(engine.profile.versions)}.")
-        given = params.read(message.params, params.Initialize)
+        given = message.read(params.Initialize)
         version = negotiate(given.protocol_version, engine.profile.legacy_versions)
         log_level = DEFAULT_LOG_LEVEL if engine.profile.offers("logging") else SILENT
         session = await engine.sessions.create(
@@ -89,32 +90,22 @@ async def answer(engine: Engine, session: LegacySession, message: Message, excha
         exchange.begin()
         name: str = message.method  # type: ignore[assignment]  # requests have one
         method = find_method(engine, name, session.version)
-        given = params.read(message.params, params.Params if method is None else method.params)
+        given = message.read(params.Params if method is None else method.params)
         if given.meta is not UNSET:
             exchange.meta = given.meta
         done = await dispatch(engine, name, method, message.params, given, exchange)
-        if exchange.was_cancelled():
-            return _cancelled_response(session, exchange)
-        return Response(messages.result(request_id, to_legacy_result(done)))
-    except asyncio.CancelledError:
         if not exchange.was_cancelled():
-            raise
-        return _cancelled_response(session, exchange)
-    except Exception as error:
-        if exchange.was_cancelled():
-            return _cancelled_response(session, exchange)
-        return error_response(error, request_id, session.version)
+            return Response(messages.result(request_id, to_legacy_result(done)))
+    except (Exception, asyncio.CancelledError) as error:
+        if not exchange.was_cancelled():
+            if isinstance(error, asyncio.CancelledError):  # by the server, which is stopping
+                raise
+            return error_response(error, request_id, session.version)
     finally:
-        exchange.end()
+        exchange.outlet = CLOSED_OUTLET
         if session.running.get(request_id) is exchange:
             del session.running[request_id]
-
-
-def _cancelled_response(session: LegacySession, exchange: Exchange) -> Response | None:
-    """The response to a cancelled request: none if its client cancelled it, else an error."""
-    if session.ended:
-        return Failure(INTERNAL_ERROR, SESSION_TERMINATING).to_response(exchange.request_id)
-    return KEY_REVOKED.to_response(exchange.request_id) if exchange.revoked else None
+    return SESSION_ENDED.to_response(request_id) if session.ended else exchange.cancelled_response()
 
 
 def error_response(error: Exception, request_id: RequestId | None, version: str) -> Response:
@@ -122,7 +113,7 @@ def error_response(error: Exception, request_id: RequestId | None, version: str)
     return to_failure(error, version).to_response(request_id)
 
 
-async def answer_without_session(message: Message) -> Response:
+def answer_without_session(message: Message) -> Response:
     """The response to a request before `initialize`: only `ping` is allowed."""
     request_id: RequestId = message.id  # type: ignore[assignment]  # requests have one
     if message.method == "ping":
@@ -130,27 +121,31 @@ async def answer_without_session(message: Message) -> Response:
     return error_response(InvalidRequest(NOT_INITIALIZED), request_id, LATEST_LEGACY)
 
 
-def receive(engine: Engine, session: LegacySession, message: Message, outlet: Outlet) -> None:
-    """Take a response or a notification of a session; unknown ones are ignored."""
+def receive(engine: Engine, session: LegacySession, message: Message, outlet: Outlet) -> bool:
+    """Take a response or a notification of a session; false for one about a request that this process does not have."""
     if message.method is UNSET:
-        session.calls.resolve(message)
-        return
-    if message.method == "notifications/cancelled":
-        _cancel(session, message)
-    if engine.hooks("notification") is not None:
+        return session.calls.resolve(message)
+    is_known = message.method != "notifications/cancelled" or cancel(session.running, message)
+    if engine.hooks["notification"] is not None:
         given = {} if message.params is UNSET else decode(message.params)
         context = engine.context(make_exchange(session, message, outlet))
-        engine.background(engine.call_hook_quietly(session, "notification", message.method, given, context))
+        engine.background(_notify_hook(engine, session, message.method, given, context))
+    return is_known
 
 
-def _cancel(session: LegacySession, message: Message) -> None:
-    try:
-        given = params.read(message.params, params.Cancelled)
-    except InvalidParams:
-        return
-    exchange = None if given.request_id is UNSET else session.running.get(given.request_id)
-    if exchange is not None:
-        exchange.cancel()
+async def receive_anywhere(engine: Engine, session: LegacySession, message: Message, outlet: Outlet) -> None:
+    """Take a response or a notification of a session, or hand it over to the replica that has its request.
+
+    What is unknown everywhere is ignored. Raises `NoHolder` or `InvalidRequest` when it did not reach that replica.
+    """
+    relay = engine.sessions.liveness.relay
+    if not receive(engine, session, message, outlet) and relay is not None:
+        await relay.hand_over(session, message)
+
+
+async def _notify_hook(engine: Engine, session: LegacySession, method: str, given: Any, context: Context) -> None:
+    with suppress(Exception):  # logged where it was raised; a notification has no response
+        await engine.call_hook(session, "notification", method, given, about=context)
 
 
 class SessionAsker:
@@ -193,14 +188,14 @@ class Batch(msgspec.Struct):
         return bool(self.requests or self.errors)
 
 
-def read_batch(session: LegacySession | None, data: bytes) -> Batch:
+def read_batch(session: LegacySession | None, data: bytes, max_depth: int) -> Batch:
     """The batch in `data`; `ProtocolError` for other versions than 2025-03-26, the only one with batches."""
     if session is None or session.version != V2025_03_26:
         raise InvalidRequest("Batches are part of version 2025-03-26 only; send one message at a time.")
     batch = Batch([], [], [])
-    for part in messages.parse_batch(data):
+    for part in messages.parse_batch(data, max_depth):
         try:
-            message = messages.parse(part)
+            message = messages.parse(part, max_depth)
         except ProtocolError as error:
             batch.errors.append(error_response(error, messages.find_id(part), session.version).payload)
             continue

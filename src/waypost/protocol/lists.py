@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.names import needs_portable_names
 from waypost.capabilities.registry import Registry
 from waypost.wire import downgrade, messages
-from waypost.wire.definitions import Definition
+from waypost.wire.definitions import Definition, Implementation
 from waypost.wire.params import decode_cursor, encode_cursor
 
 WIRE_KEYS: Final = {
@@ -35,17 +36,36 @@ class Lists:
     """The encoded lists of one registry."""
 
     def __init__(
-        self, registry: Registry, *, page_size: int, portable: bool = False, only: frozenset[str] | None = None
+        self,
+        registry: Registry,
+        *,
+        page_size: int,
+        names: Literal["auto", "canonical", "portable"] = "canonical",
+        only: frozenset[str] | None = None,
     ) -> None:
         self._registry = registry
-        self._only = only
+        self.only = only
         """The tools to list, where not all are."""
         self._page_size = page_size
-        self._portable = portable
+        self._portable = names == "portable"
+        self._portable_lists = (
+            Lists(registry, page_size=page_size, names="portable", only=only) if names == "auto" else None
+        )
         self._by_name: tuple[int, list[Capability]] | None = None
         """The tools in the order of their portable names, at a revision of the registry."""
         self._pages: dict[tuple[Kind, str, str | None], tuple[int, bytes]] = {}
         self._encoded: WeakKeyDictionary[Capability, dict[tuple[str, str], bytes]] = WeakKeyDictionary()
+
+    @property
+    def differ_by_client(self) -> bool:
+        """Whether some clients get other names of tools than the rest."""
+        return self._portable_lists is not None
+
+    def for_client(self, client: Implementation | None) -> Lists:
+        """The lists with the names that a client takes; an unknown client takes canonical ones."""
+        if self._portable_lists is None or client is None or not needs_portable_names(client.name):
+            return self
+        return self._portable_lists
 
     def page(self, kind: Kind, cursor: str | None, version: str) -> bytes:
         """A page of all visible items, encoded for `version`; cached, because it is the same for all clients."""
@@ -69,14 +89,14 @@ class Lists:
     ) -> Page:
         """A page of the registered items for which `shows` holds; hidden ones only if asked for."""
         items: list[Capability] = []
-        only = self._only if kind is Kind.TOOL and not include_hidden else None
+        only = self.only if kind is Kind.TOOL and not include_hidden else None
         for capability in self._after(kind, decode_cursor(cursor)):
             if (capability.metadata.hidden and not include_hidden) or not (shows is None or shows(capability)):
                 continue
             if only is not None and capability.id not in only:
                 continue
             if len(items) == self._page_size:
-                return Page(items, encode_cursor(self._key(items[-1])))
+                return Page(items, encode_cursor(self.name_of(items[-1])))
             items.append(capability)
         return Page(items)
 
@@ -86,11 +106,12 @@ class Lists:
         if not self._portable or kind is not Kind.TOOL:
             return table.after(key)
         if self._by_name is None or self._by_name[0] != table.revision:
-            self._by_name = (table.revision, sorted(table, key=self._key))
+            self._by_name = (table.revision, sorted(table, key=self.name_of))
         ordered = self._by_name[1]
-        return ordered if key is None else ordered[bisect_right(ordered, key, key=self._key) :]
+        return ordered if key is None else ordered[bisect_right(ordered, key, key=self.name_of) :]
 
-    def _key(self, capability: Capability) -> str:
+    def name_of(self, capability: Capability) -> str:
+        """The name that is published."""
         is_portable = self._portable and capability.kind is Kind.TOOL
         return self._registry.portable_name(capability) if is_portable else capability.id
 

@@ -14,19 +14,20 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, HeaderParameter
+from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.questions import is_input_needed
 from waypost.errors import HeaderMismatch, InvalidParams, MethodNotFound, ProtocolError, UnsupportedVersion, shorten
-from waypost.protocol.dispatch import MODERN, Method, dispatch
 from waypost.protocol.engine import Engine
-from waypost.protocol.exchange import SILENT, Exchange, parse_client_level
-from waypost.protocol.responses import KEY_REVOKED, Response, to_failure
+from waypost.protocol.exchange import CLOSED_OUTLET, SILENT, Exchange, parse_client_level
+from waypost.protocol.methods import MODERN, Method, dispatch
+from waypost.protocol.responses import Response, to_failure
 from waypost.protocol.rounds import Rounds, bind_state
 from waypost.wire import params
 from waypost.wire.messages import Message, RequestId
-from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RequestMeta
+from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from waypost.wire.versions import V2026_07_28
 
 _MARK: Final = PROTOCOL_VERSION.encode()
@@ -38,7 +39,7 @@ def is_modern_request(message: Message) -> bool:
     if _MARK not in given and b"\\" not in given:
         return False
     try:
-        meta = params.read(message.params, params.Params).meta
+        meta = message.read(params.Params).meta
     except InvalidParams:
         return _MARK in given
     return meta is not UNSET and meta.protocol_version is not UNSET
@@ -53,14 +54,17 @@ async def answer(
     rounds = None
     try:
         exchange.begin()
-        method, given = admit(engine, message, headers)
-        meta: RequestMeta = given.meta
-        _apply_meta(engine, exchange, meta)
+        method, given = admit(engine, message, headers, exchange.principal)
+        exchange.meta = meta = given.meta
+        exchange.version = meta.protocol_version
+        if meta.log_level is not UNSET:
+            level = parse_client_level(meta.log_level)
+            exchange.log_level = level if engine.profile.offers("logging") else SILENT
         if isinstance(given, params.Round) and (meta.client_capabilities or given.request_state is not None):
             exchange.asker = rounds = _make_rounds(engine, name, given, exchange)
         done = await dispatch(engine, name, method, message.params, given, exchange)
         if exchange.was_cancelled():
-            return _cancelled_response(exchange)
+            return exchange.cancelled_response()
         if rounds is not None and rounds.is_asking:
             return _input_response(engine, rounds, request_id)
         cacheable = method is not None and method.cacheable
@@ -68,10 +72,11 @@ async def answer(
     except asyncio.CancelledError:
         if not exchange.was_cancelled():
             raise
-        return _cancelled_response(exchange)
+        return exchange.cancelled_response()
     except Exception as error:
         if exchange.was_cancelled():
-            return _cancelled_response(exchange)
+            return exchange.cancelled_response()
+        # The handler failed because its question has no answer yet: the question is the response, not the failure.
         if rounds is not None and rounds.is_asking and not isinstance(error, ProtocolError):
             return _input_response(engine, rounds, request_id)
         return to_failure(error, V2026_07_28).to_response(request_id)
@@ -79,15 +84,10 @@ async def answer(
         if rounds is None or not is_input_needed(error):
             raise
         return (
-            _cancelled_response(exchange) if exchange.was_cancelled() else _input_response(engine, rounds, request_id)
+            exchange.cancelled_response() if exchange.was_cancelled() else _input_response(engine, rounds, request_id)
         )
     finally:
-        exchange.end()
-
-
-def _cancelled_response(exchange: Exchange) -> Response | None:
-    """The response to a cancelled request: an error if its key was revoked, none if its client cancelled it."""
-    return KEY_REVOKED.to_response(exchange.request_id) if exchange.revoked else None
+        exchange.outlet = CLOSED_OUTLET  # the response goes out: nothing may be sent after it
 
 
 def _input_response(engine: Engine, rounds: Rounds, request_id: RequestId) -> Response:
@@ -106,17 +106,24 @@ def _make_rounds(engine: Engine, method: str, given: params.Round, exchange: Exc
     return Rounds(engine.seal, bound_to, given.input_responses, given.request_state)
 
 
-def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | None) -> tuple[Method | None, Any]:
+def admit(
+    engine: Engine, message: Message, headers: Mapping[bytes, bytes] | None, principal: Principal = ANONYMOUS
+) -> tuple[Method | None, Any]:
     """The method and its parameters, after the checks of the envelope in the order of the specification."""
     name: str = message.method  # type: ignore[assignment]  # requests have one
     method = MODERN.get(name)
     given: Any
     problem = None
     try:
-        given = params.read(message.params, params.Params if method is None else method.params)
+        given = message.read(params.Params if method is None else method.params)
     except InvalidParams as error:
-        given, problem = params.read(message.params, params.Params), error
-    version = _require_version(given.meta)
+        # The envelope is checked first, as the specification orders; wrong parameters are reported after it.
+        given, problem = message.read(params.Params), error
+    if given.meta is UNSET or given.meta.protocol_version is UNSET:
+        raise InvalidParams(f"params._meta must carry {PROTOCOL_VERSION}.")
+    if given.meta.client_capabilities is UNSET:
+        raise InvalidParams(f"params._meta must carry {CLIENT_CAPABILITIES}.")
+    version: str = given.meta.protocol_version
     if headers is not None:
         check_headers(headers, version, name, _find_subject(method, message, given))
     if version not in engine.profile.modern_versions:
@@ -126,11 +133,11 @@ def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | Non
         )
     if headers is not None and engine.registry.tools.headed and name == "tools/call" and problem is None:
         tool = engine.registry.find_tool(given.name)
-        if tool is not None and tool.mcp.headers:
+        if tool is not None and tool.mcp.headers and engine.can_see(principal, tool):
             check_parameter_headers(headers, tool, given.arguments or {})
     if method is not None and not (method.capability is None or engine.profile.offers(method.capability)):
         method = None
-    if method is None and engine.hooks("request") is None:
+    if method is None and engine.hooks["request"] is None:
         raise MethodNotFound(f"Method not found: {shorten(name)}")
     if problem is not None:
         raise problem
@@ -142,26 +149,9 @@ def _find_subject(method: Method | None, message: Message, given: Any) -> str | 
     if method is None or method.name_field is None:
         return None
     if type(given) is not method.params:
-        given = params.read(message.params, params.Subject)
+        given = message.read(params.Subject)
     about = getattr(given, method.name_field)
     return about if isinstance(about, str) else None
-
-
-def _require_version(meta: RequestMeta | UnsetType) -> str:
-    if meta is UNSET or meta.protocol_version is UNSET:
-        raise InvalidParams(f"params._meta must carry {PROTOCOL_VERSION}.")
-    if meta.client_capabilities is UNSET:
-        raise InvalidParams(f"params._meta must carry {CLIENT_CAPABILITIES}.")
-    return meta.protocol_version
-
-
-def _apply_meta(engine: Engine, exchange: Exchange, meta: RequestMeta) -> None:
-    """Put what `_meta` says on the exchange."""
-    exchange.version = meta.protocol_version  # type: ignore[assignment]  # admitted
-    exchange.meta = meta
-    if meta.log_level is not UNSET:
-        level = parse_client_level(meta.log_level)
-        exchange.log_level = level if engine.profile.offers("logging") else SILENT
 
 
 VERSION: Final = b"mcp-protocol-version"
@@ -224,6 +214,7 @@ def decode_header(value: bytes, header: bytes) -> str:
     packed = value[len(_OPEN) : -len(_CLOSE)]
     try:
         raw = base64.b64decode(packed, validate=True)
+        # Only the canonical form: two headers for one value would let a proxy and the hub disagree.
         if base64.b64encode(raw) == packed:
             return raw.decode()
     except (binascii.Error, ValueError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
 from collections import OrderedDict
 from typing import Any, Final
 
@@ -127,7 +126,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 STOPPING: Final = Failure(INTERNAL_ERROR, "The hub is stopping.")
-KEY_REVOKED: Final = Failure(INTERNAL_ERROR, "The key of this request is refused by now.")
+KEY_REVOKED: Final = Failure(INTERNAL_ERROR, "The key or token of this request is refused by now.")
 
 
 def to_failure(error: Exception, version: str) -> Failure:
@@ -207,12 +206,12 @@ class LargeResults:
     async def read(self, uri: str, principal: Principal) -> list[Contents]:
         """A result that was stored for `principal`; for any other it is unknown."""
         found = await self._store.requests.get(_SCOPE, uri.removeprefix(URI_PREFIX))
-        if found is None or found.digest != principal.id or found.expires_at < time.time():
+        if found is None or found.digest != principal.id or found.expires_at < self._store.now():
             raise UnknownResource(uri)
         return [contents(uri, found.answer, _MIME_TYPE)]
 
     async def _put(self, key: str, owner: str, body: bytes) -> None:
-        expires = time.time() + KEEP_SECONDS
+        expires = self._store.now() + KEEP_SECONDS
         await self._store.requests.put(RequestRecord(_SCOPE, key, owner, body.decode(), expires))
         self._sizes[key] = len(body)
         while sum(self._sizes.values()) > self._max_total:

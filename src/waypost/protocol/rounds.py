@@ -20,9 +20,9 @@ from waypost.capabilities.questions import InputNeeded, Question
 from waypost.errors import CallError, InvalidParams
 from waypost.loops import maybe_await
 from waypost.protocol.responses import Answer
+from waypost.stores.directory import derive_key
 from waypost.wire.messages import encode
 
-_PREFIX: Final = "v1."
 _NONCE_BYTES: Final = 12
 _STATE_TTL_S: Final = 600.0
 _MAX_STATE_BYTES: Final = 64 * 1024
@@ -32,7 +32,10 @@ class Seal:
     """Encrypts and authenticates state under one secret, with an expiry; replicas need the same secret."""
 
     def __init__(self, secret: bytes | None = None) -> None:
-        self._key = hashlib.sha256(b"waypost request state" + (secret or os.urandom(32))).digest()
+        secret = secret or os.urandom(32)
+        # A state of `v1` was sealed before the hub was upgraded, and may come back for ten minutes.
+        old_key = hashlib.sha256(b"waypost request state" + secret).digest()
+        self._keys = {"v1": old_key, "v2": derive_key(secret, "request state")}
 
     def check(self, value: Any) -> None:
         """Raise `TypeError` or `ValueError` for a value that cannot be part of a state."""
@@ -46,8 +49,8 @@ class Seal:
         if len(plain) > _MAX_STATE_BYTES:
             raise InvalidParams(f"The state of this request is over the limit of {_MAX_STATE_BYTES} bytes.")
         nonce = os.urandom(_NONCE_BYTES)
-        sealed = nonce + AESGCM(self._key).encrypt(nonce, plain, binding)
-        return _PREFIX + base64.urlsafe_b64encode(sealed).decode()
+        sealed = nonce + AESGCM(self._keys["v2"]).encrypt(nonce, plain, binding)
+        return "v2." + base64.urlsafe_b64encode(sealed).decode()
 
     def open(self, text: str, binding: bytes) -> Any:
         """The state in `text`; what was altered, expired or made for another request is `InvalidParams`."""
@@ -55,10 +58,11 @@ class Seal:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         try:
-            sealed = base64.b64decode(text.removeprefix(_PREFIX), altchars=b"-_", validate=True)
-            plain = AESGCM(self._key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], binding)
+            version, _, body = text.partition(".")
+            sealed = base64.b64decode(body, altchars=b"-_", validate=True)
+            plain = AESGCM(self._keys[version]).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], binding)
             expires, state = msgspec.msgpack.decode(plain)
-        except (InvalidTag, ValueError, binascii.Error, msgspec.MsgspecError):
+        except (InvalidTag, KeyError, ValueError, binascii.Error, msgspec.MsgspecError):
             raise InvalidParams("The requestState is not valid for this request; send it back unchanged.") from None
         if time.time() > expires:
             raise InvalidParams("The requestState has expired; start the request again.")

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from waypost.capabilities import questions
+from waypost.capabilities.context import ListKind, Session, check_list
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.questions import (
     Question,
@@ -25,14 +26,14 @@ from waypost.capabilities.questions import (
     roots_question,
     sampling_question,
 )
-from waypost.capabilities.session import ListKind, Session, check_list
 from waypost.errors import NoAnswer, RemoteError, WaypostError
 from waypost.execution.tracing import span
 from waypost.protocol.exchange import Exchange, apply_key_changes, level_number, log_message, progress_message
-from waypost.protocol.streams import SessionStreams
-from waypost.stores.records import from_json, to_json
+from waypost.protocol.message_log import MessageLog
+from waypost.protocol.relay import Liveness
+from waypost.protocol.streams import SessionStreams, StreamHost
+from waypost.stores.database import from_json, to_json
 from waypost.stores.sessions import SessionRecord
-from waypost.stores.store import Store
 from waypost.wire import downgrade, messages
 from waypost.wire.definitions import Implementation
 from waypost.wire.messages import Message, RequestId, decode
@@ -51,11 +52,13 @@ _ANSWER_TIMEOUT_S: Final = 30.0
 class ClientCalls:
     """The requests to one session's client that wait for a response, sent on its streams and matched by their id."""
 
-    __slots__ = ("_generation", "_ids", "_waiting")
+    __slots__ = ("_generation", "_ids", "_liveness", "_waiting")
 
-    def __init__(self) -> None:
-        # A session that is recovered after a restart counts from 1 again, and must not repeat an id.
-        self._generation = secrets.token_hex(4)
+    def __init__(self, liveness: Liveness) -> None:
+        # A session that is recovered after a restart counts from 1 again, and must not repeat an id. The answer may
+        # be posted to another replica, which reads in the id where to hand it over.
+        self._generation = f"{liveness.holder}-{secrets.token_hex(4)}"
+        self._liveness = liveness
         self._ids = itertools.count(1)
         self._waiting: dict[str, asyncio.Future[Any]] = {}
 
@@ -71,8 +74,9 @@ class ClientCalls:
         number = request_id or self.next_id()
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         is_sent = False
+        self._liveness.request_opened()  # another replica that gets the answer can see that this one still waits
         try:
-            with span(f"ask {question.method}", {"rpc.system": "mcp", "rpc.method": question.method}):
+            with span(f"ask {question.method}", {"rpc.system": "jsonrpc", "mcp.method.name": question.method}):
                 async with asyncio.timeout(question.within):
                     await send(messages.request(number, question.method, _params(question, version)))
                     is_sent = True
@@ -86,17 +90,18 @@ class ClientCalls:
                 await send(_cancelled(number, "the call ended"))
             raise
         finally:
+            self._liveness.request_closed()
             self._waiting.pop(number, None)
 
-    def resolve(self, message: Message) -> None:
-        """Take a response; one without a request that waits for it is dropped."""
+    def resolve(self, message: Message) -> bool:
+        """Take a response; false for one without a request here that waits for it."""
         future = self._waiting.get(message.id) if isinstance(message.id, str) else None
         if future is None or future.done():
-            return
+            return future is not None
         try:
             if message.error is UNSET:
                 future.set_result(decode(message.result))  # type: ignore[arg-type]  # a response has one of the two
-                return
+                return True
             error = decode(message.error)
         except msgspec.MsgspecError as broken:
             error = {"message": f"The client's answer is malformed: {broken}."}
@@ -105,6 +110,7 @@ class ClientCalls:
         future.set_exception(
             RemoteError(str(fields.get("message", "")), code if isinstance(code, int) else 0, fields.get("data"))
         )
+        return True
 
     def fail_all(self) -> None:
         """Stop waiting, because the session has ended."""
@@ -130,12 +136,11 @@ def _cancelled(request_id: str, reason: str) -> bytes:
     return messages.notification("notifications/cancelled", {"requestId": request_id, "reason": reason})
 
 
-class SessionHost(Protocol):
+class SessionHost(StreamHost, Protocol):
     """What sessions need of the engine."""
 
     @property
-    def store(self) -> Store: ...
-    def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
+    def messages(self) -> MessageLog: ...
     async def call_hook(self, session: LegacySession, name: str, *args: Any) -> Any: ...
     async def task_status(self, task_id: str, principal: Principal) -> bytes: ...
 
@@ -161,15 +166,22 @@ class HookLock(asyncio.Lock):
 class SavedState:
     """How much of a session is in the store."""
 
-    __slots__ = ("lock", "revision", "unsaved_keys")
+    __slots__ = ("lock", "log_level", "revision", "subscriptions", "unsaved_keys")
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         """Held while the session is written."""
         self.revision = 0
         """The revision of the session's row as this process knows it; 0 before it was written."""
+        self.log_level = DEFAULT_LOG_LEVEL
+        self.subscriptions: frozenset[str] = frozenset()
         self.unsaved_keys: set[str] = set()
         """Keys whose values were put here and not written yet."""
+
+    def note(self, record: SessionRecord) -> None:
+        """The store has this row."""
+        self.revision, self.log_level = record.revision, record.log_level
+        self.subscriptions = frozenset(record.subscriptions)
 
 
 class LegacySession(Session):
@@ -208,7 +220,7 @@ class LegacySession(Session):
         self.version = version
         self.principal = principal
         self.log_level = DEFAULT_LOG_LEVEL
-        self.calls = ClientCalls()
+        self.calls = ClientCalls(streams.liveness)
         self.subscriptions: set[str] = set()
         self.running: dict[RequestId, Exchange] = {}
         self.tasks: set[str] = set()
@@ -245,6 +257,7 @@ class LegacySession(Session):
         if self._attached is not None:
             self._attached(message)
         else:
+            self._host.messages.add("out", self.principal.id, self.id, message)
             self.streams.general.append(message)
 
     async def save(self) -> None:
@@ -290,6 +303,7 @@ class LegacySession(Session):
 
     async def send_elicitation_complete(self, elicitation_id: str) -> None:
         """Notify the client that an elicitation by URL is complete."""
+        # 2025-11-25 alone has it: older versions cannot open URLs, and 2026-07-28 has no sessions.
         if self.version == V2025_11_25:
             self.push(messages.notification("notifications/elicitation/complete", {"elicitationId": elicitation_id}))
 
@@ -363,18 +377,19 @@ class LegacySession(Session):
         )
 
     def restore(self, record: SessionRecord) -> None:
-        """Take over what the store has, but for values that were put here and are not written yet."""
-        self.saved.revision = record.revision
-        self.log_level = record.log_level
-        unsaved = self.saved.unsaved_keys
-        self._assigns.update({key: value for key, value in record.assigns.items() if key not in unsaved})
-        self.subscriptions.update(record.subscriptions)
+        """Take over what the store has, but for what was changed here and is not written yet."""
+        saved = self.saved
+        if self.log_level == saved.log_level:
+            self.log_level = record.log_level
+        added, removed = self.subscriptions - saved.subscriptions, saved.subscriptions - self.subscriptions
+        self.subscriptions = (set(record.subscriptions) | added) - removed
+        self._assigns.update({key: value for key, value in record.assigns.items() if key not in saved.unsaved_keys})
+        saved.note(record)
 
     def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
-        """End the requests of revoked keys; a principal with another key reopens the general stream."""
+        """End the requests and the stream of refused keys and tokens; with another one, a client reopens the stream."""
         apply_key_changes(list(self.running.values()), changes)
-        if any(change.ended and change.was.id == self.principal.id for change in changes.values()):
-            self.streams.general.release()
+        self.streams.general.release_reader_of(changes)
 
     def release(self) -> None:
         """End the general stream; requests in flight are still answered."""

@@ -15,6 +15,7 @@ import msgspec
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy, InvalidParams, InvalidRequest, StaleVersion, StoreError, StoreUnavailable
+from waypost.protocol.relay import SESSION_CHANGED, Liveness
 from waypost.protocol.responses import KEY_REVOKED
 from waypost.protocol.session import DEFAULT_LOG_LEVEL, LegacySession, SessionHost
 from waypost.protocol.streams import Recorder, SessionStreams, StreamMemory
@@ -40,6 +41,7 @@ class Sessions:
     def __init__(
         self,
         host: SessionHost,
+        liveness: Liveness,
         *,
         idle: float,
         limit: int,
@@ -47,6 +49,7 @@ class Sessions:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host = host
+        self.liveness = liveness
         self._idle = idle
         self._limit = limit
         self._limits = limits
@@ -59,6 +62,7 @@ class Sessions:
         self._recorder = Recorder(host, idle, limits)
         self.stream_memory = StreamMemory(limits)
         self._deleting: set[str] = set()
+        # A request that began before its key was revoked must not open a session after it.
         self._revoked: deque[Principal] = deque(maxlen=_MAX_REVOKED)
         self.on_subscriptions: Callable[[], None] | None = None
         """Called when a session with subscriptions ends or is recovered."""
@@ -101,16 +105,23 @@ class Sessions:
 
     async def find(self, session_id: str, principal: Principal = ANONYMOUS) -> LegacySession | None:
         """The session with that id, recovered if need be; another principal's session is as good as unknown."""
-        session = self._sessions.get(session_id)
-        if session is None and session_id not in self._deleting:
-            session = await self._recover(session_id, principal)
-        if session is None or session.principal.id != principal.id:
+        # An unknown id is looked for in the store; so is another principal's, or the time would tell the two apart.
+        session = self._get_own(session_id, principal) or await self._recover(session_id, principal)
+        if session is None:
             return None
         if self._host.store.database.is_shared and not await self._is_current(session):
             return None
         session.last_seen = self._clock()
         session.principal = principal
         return session
+
+    def _get_own(self, session_id: str, principal: Principal) -> LegacySession | None:
+        session = self._sessions.get(session_id)
+        return session if session is not None and session.principal.id == principal.id else None
+
+    def now(self) -> float:
+        """The time by the clock of `last_seen`."""
+        return self._clock()
 
     def get(self, session_id: str) -> LegacySession | None:
         """The live session with that id."""
@@ -173,7 +184,7 @@ class Sessions:
         if len(self._sessions) >= self._limit:
             self._make_room(principal)
         record = self._recorder.for_session(session_id)
-        streams = SessionStreams(session_id, principal.id, record, self.stream_memory)
+        streams = SessionStreams(session_id, principal.id, record, self.stream_memory, self.liveness)
         session = LegacySession(
             session_id, version, client_info, client_capabilities, principal, self._host, self._save, streams
         )
@@ -192,6 +203,7 @@ class Sessions:
             self.sweep()
             if len(self._sessions) < self._limit:
                 return
+        # One principal with many sessions must not keep all others out.
         share = max(1, self._limit // len({*self._held, principal.id}))
         largest, held = self._held.most_common(1)[0]
         ended: list[LegacySession] = []
@@ -211,11 +223,11 @@ class Sessions:
             try:
                 await self._save_merged(session)
             except StoreUnavailable as error:
-                _log.warning("a session was not stored: %s", error.message)
+                _log.warning("a session was not stored: %s", error)
 
     async def _save_merged(self, session: LegacySession) -> None:
-        # Rows are fenced by their revision. Where another replica wrote first, its values are taken over, and those
-        # that were put here win; the log level and the subscriptions are those of the request that is being served.
+        # Rows are fenced by their revision. Where another replica wrote first, its values are taken over, and what was
+        # changed here wins.
         while True:
             saved = set(session.saved.unsaved_keys)
             try:
@@ -224,16 +236,28 @@ class Sessions:
                 stored = await self._host.store.sessions.load(session.id)
                 if stored is None:
                     return
-                level, subscriptions = session.log_level, set(session.subscriptions)
                 session.restore(stored)
-                session.log_level, session.subscriptions = level, subscriptions
             else:
-                session.saved.revision = record.revision
+                session.saved.note(record)
                 session.saved.unsaved_keys -= saved
+                if record.revision > 1:  # no other replica knows a new session
+                    self._announce(session.id)
                 return
+
+    def _announce(self, session_id: str) -> None:
+        if self.liveness.relay is not None:
+            self.liveness.relay.announce(SESSION_CHANGED, session_id)
+
+    async def refresh(self, session_id: str) -> None:
+        """Take over what another replica changed in a session that is open here, or end it where that one did."""
+        session = self._sessions.get(session_id)
+        if session is not None and not session.is_attached:
+            await self._is_current(session)
 
     async def _is_current(self, session: LegacySession) -> bool:
         """Whether a session still exists in a store that other replicas use too; their changes are taken over."""
+        if not self._host.store.database.is_responding:
+            return True  # it lives on here while the store cannot say otherwise
         try:
             async with asyncio.timeout(_STORE_TIMEOUT_S):
                 if await self._host.store.sessions.revision(session.id) == session.saved.revision:
@@ -241,15 +265,19 @@ class Sessions:
                 async with session.saved.lock:
                     stored = await self._host.store.sessions.load(session.id)
         except (StoreUnavailable, TimeoutError):
-            return True  # it lives on here while the store cannot say otherwise
+            return True
         if stored is None and session.saved.revision > 0:
             self.close(session, "closed")
             return False
         if stored is not None and stored.revision > session.saved.revision:
+            before = session.subscriptions
             session.restore(stored)
+            if session.subscriptions != before and self.on_subscriptions is not None:
+                self.on_subscriptions()
         return True
 
     def _forget(self, session: LegacySession) -> bool:
+        # Compared by identity: a session of the same id may have been recovered meanwhile.
         if self._sessions.get(session.id) is not session:
             return False
         del self._sessions[session.id]
@@ -265,8 +293,9 @@ class Sessions:
         try:
             await self._host.store.sessions.delete(session_id)
             self._recorder.forget(session_id)
+            self._announce(session_id)
         except StoreError as error:
-            _log.warning("a session was not deleted from the store: %s", error.message)
+            _log.warning("a session was not deleted from the store: %s", error)
             return error
         finally:
             self._deleting.discard(session_id)
@@ -280,13 +309,16 @@ class Sessions:
         # Requests that arrive together must recover the session once.
         async with self._recovering.setdefault(session_id, asyncio.Lock()):
             try:
-                return self._sessions.get(session_id) or await self._load(session_id, principal)
+                return self._get_own(session_id, principal) or await self._load(session_id, principal)
             finally:
                 self._recovering.pop(session_id, None)
 
     async def _load(self, session_id: str, principal: Principal) -> LegacySession | None:
         record = await self._host.store.sessions.load(session_id)
         if record is None or record.principal != principal.id or self._is_revoked(principal):
+            return None
+        # Its row is still there for a moment, and would bring back a session that has ended.
+        if session_id in self._deleting:
             return None
         info = msgspec.convert(record.client_info, Implementation)
         session = self._open(session_id, record.version, info, record.client_capabilities, principal)

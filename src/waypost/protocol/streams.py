@@ -14,21 +14,26 @@ import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from hashlib import sha256
 from itertools import islice
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from waypost.capabilities.principals import Principal
 from waypost.errors import StoreError
+from waypost.protocol.relay import HEARTBEAT_S, Liveness
 from waypost.protocol.responses import INTERNAL_ERROR, Failure
 from waypost.settings import Limits
 from waypost.stores.sessions import StoredEvent
 from waypost.stores.store import Store
 from waypost.wire.messages import RequestId, encode
+
+if TYPE_CHECKING:
+    from waypost.identity.keys import KeyChange
 
 _log: Final = logging.getLogger(__name__)
 
@@ -43,12 +48,16 @@ _MAX_UNWRITTEN_BYTES: Final = 67_108_864
 """How many events, and bytes of them, wait to be written to the store."""
 _WRITE_BATCH: Final = 500
 _MAX_ENCODED_ID_BYTES: Final = 64
-_STREAM_NAME: Final = re.compile(r"s[0-9a-f]{12}[0-9]+\.([A-Za-z0-9_=-]+)")
+_STREAM_NAME: Final = re.compile(r"s[0-9a-f]{28}[0-9]+\.([A-Za-z0-9_=-]+)")
 _DROPPED: Final = Failure(
     INTERNAL_ERROR,
     "The response is no longer there: streams held too many bytes (maxSessionStreamBytes, maxTotalStreamBytes).",
 )
 _LOST: Final = Failure(INTERNAL_ERROR, "The hub was stopped before this was answered.")
+_POLL_S: Final = 0.25
+_READER_TIMEOUT_S: Final = 5.0
+_DEAD_AFTER_S: Final = 1.5 * HEARTBEAT_S
+"""How long a process has to be without a heartbeat: one that just began to send them may be a moment late."""
 
 
 class Outlet(Protocol):
@@ -63,6 +72,12 @@ class Event(msgspec.Struct, frozen=True):
 
     number: int
     message: bytes
+
+
+class StreamReader(msgspec.Struct, frozen=True, eq=False):
+    """A client that reads a session's stream with GET, and the principal as which it does."""
+
+    principal: Principal
 
 
 Record = Callable[[str, int, bytes], None]
@@ -119,19 +134,33 @@ class EventStream:
 
     @classmethod
     def from_store(cls, name: str, after: int, events: Iterable[tuple[int, bytes]]) -> EventStream:
-        """The rest of a stream of another process, behind number `after`; it is closed."""
+        """The rest of a stream of another process, behind number `after`; the caller closes it when it is over."""
         stream = cls(name)
         stream.last = after
         for number, message in events:
-            stream.last = number
-            stream._events.append(Event(number, message))
-        stream.closed = True
+            stream.append_stored(number, message)
         return stream
+
+    def append_stored(self, number: int, message: bytes) -> None:
+        """Add a message under the number that it has in the store, which limits what it keeps of a stream."""
+        self.last = number
+        self._events.append(Event(number, message))
+        self._unread_bytes += len(message)
+        self._resize(len(message))
+        while len(self._events) > self._rules.max_events:
+            self._drop()
+        self._changed.set()
 
     @property
     def has_reader(self) -> bool:
         """Whether a reader follows the stream right now."""
         return self._reader is not None
+
+    def release_reader_of(self, changes: Mapping[int, KeyChange]) -> None:
+        """End the current reader if its key or token is refused from now on."""
+        change = changes.get(id(self._reader.principal)) if isinstance(self._reader, StreamReader) else None
+        if change is not None and change.ended:
+            self.release()
 
     def append(self, message: bytes) -> None:
         """Add a message; a reader that is a whole log behind is dropped, without a reader the oldest message is."""
@@ -142,7 +171,7 @@ class EventStream:
             _log.warning("a stream was ended: its reader fell %s messages behind", unread)
             self.release()
             if self._rules.ends_when_full:
-                self.closed = True
+                self.close()
                 return
         self.last += 1
         self._events.append(Event(self.last, message))
@@ -169,6 +198,8 @@ class EventStream:
 
     def close(self) -> None:
         """End it for new messages; readers end after the last one."""
+        if not self.closed and self._owner is not None:
+            self._owner.note_closed(self)
         self.closed = True
         self.has_reader_or_ended.set()
         self._changed.set()
@@ -194,6 +225,8 @@ class EventStream:
         After `heartbeat` seconds without an event it yields `None`.
         """
         self.release()
+        # One reader at a time: a client that resumes before the loss of its old connection was noticed takes the stream
+        # over.
         me = self._reader = reader or object()
         self.has_reader_or_ended.set()
         self.delivered = after
@@ -205,6 +238,7 @@ class EventStream:
                         return
                     self.delivered = event.number
                     self._unread_bytes -= len(event.message)
+                    # It cannot be asked for again, so it need not be kept.
                     if not self._rules.is_resumable and self._events[0] is event:
                         self._drop()
                     yield event
@@ -297,10 +331,13 @@ class StreamMemory:
 class SessionStreams:
     """The streams of one session in this process: the general one, and one for each request that needed one."""
 
-    def __init__(self, session_id: str, principal: str, record: Record | None, memory: StreamMemory) -> None:
+    def __init__(
+        self, session_id: str, principal: str, record: Record | None, memory: StreamMemory, liveness: Liveness
+    ) -> None:
         self._session_id = session_id
         self._principal = principal
-        self._generation = new_generation(session_id)
+        self.liveness = liveness
+        self._generation = new_generation(session_id, liveness.holder)
         self._record = record
         self._memory: StreamMemory | None = memory
         self._limits = memory.limits
@@ -357,6 +394,10 @@ class SessionStreams:
         """Whether the client reads any of them right now."""
         return any(stream.has_reader for stream in self._streams.values())
 
+    def count_readers(self) -> int:
+        """How many of them the client reads right now."""
+        return sum(stream.has_reader for stream in self._streams.values())
+
     def open(self, request_id: RequestId | None = None) -> EventStream:
         """A stream for one request; the oldest finished ones are forgotten."""
         self._opened += 1
@@ -365,7 +406,13 @@ class SessionStreams:
         for name in finished[: max(0, len(self._streams) - _MAX_STREAMS)]:
             self.resize(-self._streams.pop(name).size)
         self._streams[stream.name] = stream
+        self.liveness.request_opened()
         return stream
+
+    def note_closed(self, stream: EventStream) -> None:
+        """A stream was closed."""
+        if stream is not self.general:
+            self.liveness.request_closed()
 
     def get(self, name: str) -> EventStream | None:
         """The stream of that name, if this process has it."""
@@ -375,9 +422,9 @@ class SessionStreams:
         """Whether that is the name of the session's general stream, in this or an earlier process."""
         return name.startswith("g") and _is_of_session(self._session_id, name)
 
-    async def replay(self, store: Store, name: str, after: int) -> EventStream | None:
+    async def replay(self, host: StreamHost, name: str, after: int) -> EventStream | None:
         """The rest of a stream that this process does not have, from the store."""
-        return await replay(store, self._session_id, self._generation, name, after)
+        return await replay(host, self.liveness, self._session_id, self._generation, name, after)
 
     def close(self) -> None:
         """End it for new messages."""
@@ -395,14 +442,18 @@ class SessionStreams:
 # session begins one. After the random part comes a mark, so that only names that a session really had are answered.
 
 
-def new_generation(session_id: str) -> str:
-    """A part of stream names that no other process, and no other session, uses."""
-    random = secrets.token_hex(4)
+def new_generation(session_id: str, holder: str) -> str:
+    """A part of stream names that no other process, and no other session, uses; it begins with the process."""
+    random = holder + secrets.token_hex(4)
     return random + _mark(session_id, random)
 
 
 def _is_of_session(session_id: str, name: str) -> bool:
-    return name[9:13] == _mark(session_id, name[1:9])
+    return name[25:29] == _mark(session_id, name[1:25])
+
+
+def _holder_of(name: str) -> str:
+    return name[1:17]
 
 
 def _mark(session_id: str, random: str) -> str:
@@ -416,8 +467,8 @@ def stream_name(generation: str, number: int, request_id: RequestId | None) -> s
     return f"{name}.{urlsafe_b64encode(encoded).decode()}" if 0 < len(encoded) <= _MAX_ENCODED_ID_BYTES else name
 
 
-class RecorderHost(Protocol):
-    """What a recorder needs of the engine."""
+class StreamHost(Protocol):
+    """The part of the engine that sessions' streams, and tasks, are written with."""
 
     @property
     def store(self) -> Store: ...
@@ -447,7 +498,7 @@ class Recorder:
     has most are deleted. Rows of an earlier process are not counted, they expire.
     """
 
-    def __init__(self, host: RecorderHost, keep_seconds: float, limits: Limits) -> None:
+    def __init__(self, host: StreamHost, keep_seconds: float, limits: Limits) -> None:
         self._host = host
         self._keep_seconds = keep_seconds
         self._limits = limits
@@ -470,7 +521,7 @@ class Recorder:
         self.total -= self._sizes.pop(session_id, 0)
 
     def _record(self, session_id: str, stream: str, number: int, message: bytes) -> None:
-        expires_at = time.time() + self._keep_seconds
+        expires_at = self._host.store.now() + self._keep_seconds
         event = StoredEvent(session_id, stream, number, expires_at, message.decode())
         self._waiting.append(event)
         self._waiting_bytes += len(event.message)
@@ -544,7 +595,7 @@ class Recorder:
         except StoreError as error:
             self._waiting.clear()
             self._waiting_bytes = 0
-            _log.warning("messages of streams were not stored: %s", error.message)
+            _log.warning("messages of streams were not stored: %s", error)
         finally:
             self._is_writing = False
 
@@ -553,27 +604,61 @@ class _Message(msgspec.Struct):
     method: str | UnsetType = UNSET
 
 
-async def replay(store: Store, session_id: str, generation: str, name: str, after: int) -> EventStream | None:
+async def replay(
+    host: StreamHost, liveness: Liveness, session_id: str, generation: str, name: str, after: int
+) -> EventStream | None:
     """The stored events of a stream behind number `after`; `None` if the store has nothing of it.
 
     A request of an earlier generation that was not answered then never will be: its stream ends with an error. Where
-    other replicas use the store, one of them may still answer it, so nothing is added.
+    other replicas use the store, one of them may still answer it: the stream follows the store until it does, or dies.
     """
-    log = store.events
+    log = host.store.events
     stored = await log.after(session_id, name, max(after - 1, 0), limit=MAX_EVENTS)
     events = [event for event in stored if event[0] > after]
     is_past = _is_of_session(session_id, name) and not name.startswith(f"s{generation}")
-    # A message without a method is the response, the last one of a request's stream.
-    is_over = len(stored) == MAX_EVENTS or (
-        stored and msgspec.json.decode(stored[-1][1], type=_Message).method is UNSET
-    )
-    request_id = _request_of(name) if is_past and not store.database.is_shared and not is_over else None
-    if request_id is not None:
-        last = stored[-1][0] if stored else after
-        events.append((last + 1, _LOST.encode(request_id)))
-    if not (events or stored or await log.after(session_id, name, 0, limit=1)):
+    is_over = len(stored) == MAX_EVENTS or (stored and _is_response(stored[-1][1]))
+    request_id = _request_of(name) if is_past and not is_over else None
+    if request_id is None and not (events or stored or await log.after(session_id, name, 0, limit=1)):
         return None
-    return EventStream.from_store(name, after, events)
+    stream = EventStream.from_store(name, after, events)
+    if request_id is not None and host.store.database.is_shared:
+        host.background(_follow_store(host.store, liveness, session_id, stream, request_id))
+        return stream
+    if request_id is not None:
+        stream.append_stored((stored[-1][0] if stored else after) + 1, _LOST.encode(request_id))
+    stream.close()
+    return stream
+
+
+def _is_response(message: bytes) -> bool:
+    """Whether a message is a response, the last one of a request's stream: it has no method."""
+    return msgspec.json.decode(message, type=_Message).method is UNSET
+
+
+async def _follow_store(
+    store: Store, liveness: Liveness, session_id: str, stream: EventStream, request_id: RequestId
+) -> None:
+    """Add what another process writes for a stream, while a client reads it, and an error if that process is dead."""
+    dead_since: float | None = None
+    try:
+        async with asyncio.timeout(_READER_TIMEOUT_S):
+            await stream.has_reader_or_ended.wait()
+        while stream.has_reader:
+            is_dead = not await liveness.is_alive(_holder_of(stream.name))
+            # Read after that: what a process wrote before it died comes before the error.
+            for number, message in await store.events.after(session_id, stream.name, stream.last):
+                stream.append_stored(number, message)
+                if _is_response(message):
+                    return
+            dead_since = (dead_since or time.monotonic()) if is_dead else None
+            if dead_since is not None and time.monotonic() - dead_since >= _DEAD_AFTER_S:
+                stream.append(_LOST.encode(request_id))
+                return
+            await asyncio.sleep(_POLL_S)
+    except (StoreError, TimeoutError) as error:
+        _log.warning("a stream of another process was not followed: %s", error)
+    finally:
+        stream.close()
 
 
 def _request_of(name: str) -> RequestId | None:

@@ -122,19 +122,20 @@ async def _wait_for_any(*events: asyncio.Event) -> None:
             one.cancel()
 
 
-def may_be_task(engine: Engine, tool: Capability | None, given: params.CallTool, exchange: Exchange) -> bool:
+def may_be_task(tool: Capability, given: params.CallTool, exchange: Exchange) -> bool:
     """Whether this call may become a task; an error where it has to and cannot, or is asked to and cannot."""
-    mode = "forbidden" if tool is None else tool.mcp.task
+    mode = tool.mcp.task
     if versions.is_modern(exchange.version):
         declared = TASKS_EXTENSION in exchange.client_capabilities.get("extensions", {})
         if mode == "required" and not declared:
             raise CapabilityNotSupported({"extensions": {TASKS_EXTENSION: {}}})
         return declared and mode != "forbidden"
-    if exchange.version != versions.V2025_11_25 or not engine.profile.has_task_tools:
+    # Among the versions with sessions, only 2025-11-25 has tasks.
+    if exchange.version != versions.V2025_11_25:
         return False
     if mode == "required" and given.task is UNSET:
         raise MethodNotFound(f"Tool {given.name} only runs as a task; call it with params.task.")
-    if mode == "forbidden" and given.task is not UNSET and tool is not None:
+    if mode == "forbidden" and given.task is not UNSET:
         raise MethodNotFound(f"Tool {given.name} does not run as a task; call it without params.task.")
     return given.task is not UNSET
 
@@ -152,14 +153,17 @@ async def call_as_task(
     work = asyncio.get_running_loop().create_task(call(exchange, _MAX_SECONDS))
     if asker.task is None:
         try:
-            done, _ = await asyncio.wait({work}, timeout=engine.settings.task_after)
+            done, _ = await asyncio.wait({work}, timeout=engine.settings.server.task_after_ms / 1000)
+            # A question that is open goes to the client as the result of this request, not as a task.
             if not done and asker.is_asking:
                 raise InputNeeded
             if not done:
                 with suppress(StoreUnavailable):  # the client waits for the result, as for any other call
                     asker.task = await engine.tasks.start(exchange.principal, exchange.version)
             if asker.task is None:
-                return _to_answer(await work)
+                result = await work
+                meta, _ = result.pop("_meta", None), result.pop("resultType")  # both are added again with the answer
+                return Answer(encode(result), meta)
         except BaseException:
             work.cancel()
             raise
@@ -167,15 +171,8 @@ async def call_as_task(
     return Answer(encode(modern_task(asker.task.record)), result_type="task")
 
 
-def _to_answer(result: dict[str, Any]) -> Answer:
-    meta = result.pop("_meta", None)
-    result.pop("resultType", None)
-    return Answer(encode(result), meta)
-
-
 async def _start_in_session(engine: Engine, given: params.CallTool, exchange: Exchange, call: Call) -> Answer:
-    session = exchange.session
-    assert isinstance(session, LegacySession)
+    session = session_of(exchange)
     ttl = None if given.task is UNSET else given.task.ttl
     task = await engine.tasks.start(exchange.principal, exchange.version, ttl, owner=session.id)
     # The request is answered now, so the work needs an exchange of its own; the session does not expire meanwhile.

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -23,9 +23,9 @@ from waypost.capabilities.principals import Principal
 from waypost.capabilities.questions import Question
 from waypost.errors import Busy, InvalidParams, NoAnswer, StaleVersion, StoreUnavailable, shorten
 from waypost.execution.shares import Shares
+from waypost.protocol.relay import HEARTBEAT_S, TASK_CHANGED, Liveness
 from waypost.protocol.responses import to_failure
-from waypost.protocol.streams import Outlet
-from waypost.stores.store import Store
+from waypost.protocol.streams import Outlet, StreamHost
 from waypost.stores.tasks import TaskRecord
 from waypost.wire import messages
 
@@ -44,13 +44,15 @@ def now() -> str:
 
 def modern_task(record: TaskRecord) -> dict[str, Any]:
     """The fields of a task in every message of 2026-07-28."""
+    return {**_task(record, record.status), "ttlMs": record.ttl_ms, "pollIntervalMs": record.poll_ms}
+
+
+def _task(record: TaskRecord, status: str) -> dict[str, Any]:
     task = {
         "taskId": record.id,
-        "status": record.status,
+        "status": status,
         "createdAt": record.created_at,
         "lastUpdatedAt": record.updated_at,
-        "ttlMs": record.ttl_ms,
-        "pollIntervalMs": record.poll_ms,
     }
     return task if record.status_message is None else {**task, "statusMessage": record.status_message}
 
@@ -70,15 +72,8 @@ def detailed_task(record: TaskRecord) -> dict[str, Any]:
 def legacy_task(record: TaskRecord) -> dict[str, Any]:
     """A task of 2025-11-25, where a result with `isError` is a failed task; 2026-07-28 calls it completed."""
     failed = record.status == "completed" and bool((record.result or {}).get("isError"))
-    task = {
-        "taskId": record.id,
-        "status": "failed" if failed else record.status,
-        "createdAt": record.created_at,
-        "lastUpdatedAt": record.updated_at,
-        "ttl": record.ttl_ms,
-        "pollInterval": record.poll_ms,
-    }
-    return task if record.status_message is None else {**task, "statusMessage": record.status_message}
+    status = "failed" if failed else record.status
+    return {**_task(record, status), "ttl": record.ttl_ms, "pollInterval": record.poll_ms}
 
 
 def status_notification(record: TaskRecord) -> bytes:
@@ -105,6 +100,7 @@ class TaskRecords(Protocol):
 
     @property
     def is_stopping(self) -> bool: ...
+    def time(self) -> float: ...
     async def load(self, task_id: str) -> TaskRecord | None: ...
     async def save(self, record: TaskRecord) -> TaskRecord: ...
 
@@ -125,6 +121,7 @@ class RunningTask:
         self._version = version
         self._questions: dict[str, asyncio.Future[Any]] = {}
         self._question_count = 0
+        # Each change starts from the record that the one before wrote; the version in the store fences other replicas.
         self._lock = asyncio.Lock()
         self._final_fields: dict[str, Any] = {"status": "cancelled", "status_message": CANCELLED}
         self._outlets: list[Outlet] = []
@@ -152,6 +149,7 @@ class RunningTask:
         """Show a question in the task, and wait until a client answers it with `tasks/update`."""
         key = self._question_key(question)
         future = self._questions[key] = asyncio.get_running_loop().create_future()
+        # The task is over already, for example cancelled by another replica.
         if not await self._add_question(key, question):
             self._cancel_work()
             raise asyncio.CancelledError
@@ -200,15 +198,8 @@ class RunningTask:
 
         return await self._update(remove)
 
-    def expire(self) -> None:
-        """Stop the work because its time to live is over."""
-        self._stop_because(f"its time, {self.record.ttl_ms} ms, was over")
-
-    def revoke(self) -> None:
-        """Stop the work because the key that started it was revoked."""
-        self._stop_because("its key is refused by now")
-
-    def _stop_because(self, why: str) -> None:
+    def stop_because(self, why: str) -> None:
+        """Stop the work, because its time to live is over or its key is refused."""
         self._final_fields = {**self._final_fields, "status_message": f"The task was stopped: {why}."}
         self._cancel_work()
 
@@ -228,6 +219,7 @@ class RunningTask:
         try:
             result = await work
         except asyncio.CancelledError:
+            # This task was cancelled, not the work that it waits for.
             if not work.cancelled():
                 work.cancel()
                 raise
@@ -258,7 +250,7 @@ class RunningTask:
             self.work.cancel()
 
     async def _end(self, **changes: Any) -> bool:
-        expires_at = time.time() + self.record.ttl_ms / 1000
+        expires_at = self._records.time() + self.record.ttl_ms / 1000
         return await self._update(
             lambda _: {"input_requests": {}, "answers": {}, "holder": "", "expires_at": expires_at, **changes}
         )
@@ -271,7 +263,7 @@ class RunningTask:
                 await self._end(**changes)
             except StoreUnavailable as error:
                 if self._records.is_stopping:
-                    _log.error("the end of the task %s was not stored: %s", self.record.id, error.message)
+                    _log.error("the end of the task %s was not stored: %s", self.record.id, error)
                     return
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _MAX_RETRY_PAUSE_S)
@@ -291,6 +283,7 @@ class RunningTask:
                     pass
                 else:
                     return True
+            # Another replica wrote the task. `refresh` takes the lock, so it is called outside of it.
             await self.refresh()
 
 
@@ -298,34 +291,29 @@ MAX_TTL_MS: Final = 3_600_000
 MIN_TTL_MS: Final = 1_000
 _DEFAULT_TTL_MS: Final = 3_600_000
 _POLL_MS: Final = 500
-_HEARTBEAT_S: Final = 1.0
-_HOLDER_TIMEOUT_S: Final = 5.0
 
 Work = Coroutine[Any, Any, dict[str, Any]]
 Watcher = Callable[[TaskRecord], None]
 
 
-class TaskHost(Protocol):
-    """What tasks need of the engine."""
-
-    @property
-    def store(self) -> Store: ...
-    def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
-
-
 class Tasks:
     """All tasks of one server."""
 
-    def __init__(self, host: TaskHost, *, limit: int) -> None:
+    def __init__(self, host: StreamHost, liveness: Liveness, *, limit: int) -> None:
         self.is_stopping = False
         self._host = host
+        self._liveness = liveness
         self._shares = Shares(limit)
-        self._holder = secrets.token_hex(12)
         self._running: dict[str, RunningTask] = {}
         self._watchers: list[Watcher] = []
+        self._changed_elsewhere: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        """Set when another replica wrote a task whose result a client waits for here."""
         self._heartbeat: asyncio.Task[None] | None = None
-        self._last_heartbeat = float("-inf")
         self._no_tasks = asyncio.Event()
+
+    def time(self) -> float:
+        """The time that all replicas share."""
+        return self._host.store.now()
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` at each change that this process makes, until the returned function is called."""
@@ -348,8 +336,9 @@ class Tasks:
             updated_at=created,
             ttl_ms=ttl,
             poll_ms=_POLL_MS,
-            expires_at=time.time() + 2 * ttl / 1000,
-            holder=self._holder,
+            # Once for the work, and once more for its result to be fetched.
+            expires_at=self.time() + 2 * ttl / 1000,
+            holder=self._liveness.holder,
         )
         task = self._running[record.id] = RunningTask(record, self, version, principal, owner)
         try:
@@ -370,7 +359,9 @@ class Tasks:
         self._host.background(self._follow(task, work))
 
     async def _follow(self, task: RunningTask, work: asyncio.Task[dict[str, Any]]) -> None:
-        expiry = asyncio.get_running_loop().call_later(task.record.ttl_ms / 1000, task.expire)
+        expiry = asyncio.get_running_loop().call_later(
+            task.record.ttl_ms / 1000, task.stop_because, f"its time, {task.record.ttl_ms} ms, was over"
+        )
         try:
             await task.run(work)
         finally:
@@ -381,11 +372,14 @@ class Tasks:
 
     async def load(self, task_id: str) -> TaskRecord | None:
         """The stored record of a task, unless it has expired."""
-        return _unless_expired(await self._host.store.tasks.load(task_id))
+        return self._unless_expired(await self._host.store.tasks.load(task_id))
 
     async def save(self, record: TaskRecord) -> TaskRecord:
-        """Write a record, then call the watchers."""
+        """Write a record, then call the watchers, and let other replicas know."""
         saved = await self._host.store.tasks.save(record)
+        if self._liveness.relay is not None:
+            self._liveness.relay.announce(TASK_CHANGED, saved.id)
+        # A copy: a watcher may remove itself when it is called.
         for watcher in tuple(self._watchers):
             watcher(saved)
         return saved
@@ -400,13 +394,13 @@ class Tasks:
             running = self._running.get(task_id)
             if running is not None and running.record.principal == principal.id:
                 return running.record
-            record = _unless_expired(await self._host.store.tasks.own(task_id, principal.id))
+            record = self._unless_expired(await self._host.store.tasks.own(task_id, principal.id))
             if record is None:
                 raise InvalidParams(f"There is no task {shorten(task_id)}.")
             if record.is_over or await self._is_held_elsewhere(record):
                 return record
             try:
-                return await self.save(_end_record(record, **LOST))
+                return await self.save(self._end_record(record, **LOST))
             except StaleVersion:
                 continue
 
@@ -417,7 +411,7 @@ class Tasks:
             await running.cancel()
             return running.record
         return await self._update_remote(
-            record, lambda found: _end_record(found, status="cancelled", status_message=CANCELLED)
+            record, lambda found: self._end_record(found, status="cancelled", status_message=CANCELLED)
         )
 
     async def answer(self, record: TaskRecord, responses: Mapping[str, Any]) -> None:
@@ -437,29 +431,45 @@ class Tasks:
             with running.route_questions_to(outlet) if session_id == running.owner else nullcontext():
                 await running.ended.wait()
             return running.record
+        changed = self._changed_elsewhere.setdefault(record.id, asyncio.Event())
         while not record.is_over:
-            await asyncio.sleep(POLL_INTERVAL_S)
+            with suppress(TimeoutError):  # the bus may lose the announcement, and a dead holder sends none
+                async with asyncio.timeout(POLL_INTERVAL_S):
+                    await changed.wait()
+            changed.clear()
             record = await self.find(record.id, principal)
         return record
+
+    async def refresh(self, task_id: str) -> None:
+        """Take over what another replica wrote for a task that runs here, or whose result a client waits for here."""
+        changed = self._changed_elsewhere.get(task_id)
+        if changed is not None:
+            changed.set()
+        task = self._running.get(task_id)
+        if task is not None and not task.record.is_over:
+            with suppress(StoreUnavailable):  # the next heartbeat looks again
+                await task.refresh()
 
     async def page(self, principal: Principal, after: str | None, limit: int) -> list[TaskRecord]:
         """Tasks of one principal."""
         return await self._host.store.tasks.page(principal.id, after, limit)
 
+    @property
+    def running(self) -> int:
+        """How many tasks this process runs."""
+        return len(self._running)
+
     async def leave(self) -> None:
         """Remove this process from the holders of tasks."""
         self.is_stopping = False
-        if self._last_heartbeat > float("-inf"):
-            self._last_heartbeat = float("-inf")
-            with suppress(StoreUnavailable):
-                await self._host.store.tasks.remove_holder(self._holder)
+        await self._liveness.leave()
 
     def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
         """Stop the tasks of revoked keys; principals with another key, or other rights, continue with those."""
         for task in tuple(self._running.values()):
             change = changes.get(id(task.principal))
             if change is not None and change.now is None:
-                task.revoke()
+                task.stop_because("its key is refused by now")
             elif change is not None and change.now is not None:
                 task.principal = change.now
 
@@ -480,47 +490,38 @@ class Tasks:
         return found or record
 
     async def _is_held_elsewhere(self, record: TaskRecord) -> bool:
-        return record.holder != self._holder and await self._host.store.tasks.is_holder_alive(
-            record.holder, time.time()
-        )
+        return record.holder != self._liveness.holder and await self._liveness.is_alive(record.holder)
 
     async def _start_heartbeat(self) -> None:
         if self._heartbeat is None or self._heartbeat.done():
-            await self._send_heartbeat()
+            await self._liveness.send()
             self._no_tasks.clear()
             self._heartbeat = self._host.background(self._run_heartbeat())
-
-    async def _send_heartbeat(self) -> None:
-        if time.monotonic() - self._last_heartbeat > _HEARTBEAT_S / 2:
-            await self._host.store.tasks.keep_holder(self._holder, time.time() + _HOLDER_TIMEOUT_S)
-            self._last_heartbeat = time.monotonic()
 
     async def _run_heartbeat(self) -> None:
         """While tasks run here, send heartbeats and look for changes by other replicas."""
         while self._running and not self.is_stopping:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_HEARTBEAT_S):
+                async with asyncio.timeout(HEARTBEAT_S):
                     await self._no_tasks.wait()
                     return
             try:
-                await self._send_heartbeat()
+                await self._liveness.send()
                 if self._host.store.database.is_shared:
                     await self._refresh_changed()
             except StoreUnavailable as error:
-                _log.warning("heartbeat failed; running tasks may be declared lost: %s", error.message)
+                _log.warning("heartbeat failed; running tasks may be declared lost: %s", error)
 
     async def _refresh_changed(self) -> None:
-        held = await self._host.store.tasks.held(self._holder)
+        held = await self._host.store.tasks.held(self._liveness.holder)
         for task in tuple(self._running.values()):
             if not task.record.is_over and held.get(task.record.id) != task.record.version:
                 await task.refresh()
 
+    def _unless_expired(self, record: TaskRecord | None) -> TaskRecord | None:
+        return None if record is None or record.expires_at < self.time() else record
 
-def _unless_expired(record: TaskRecord | None) -> TaskRecord | None:
-    return None if record is None or record.expires_at < time.time() else record
-
-
-def _end_record(record: TaskRecord, **changes: Any) -> TaskRecord:
-    expires_at = time.time() + record.ttl_ms / 1000
-    changes |= {"holder": "", "input_requests": {}, "answers": {}, "expires_at": expires_at, "updated_at": now()}
-    return msgspec.structs.replace(record, **changes)
+    def _end_record(self, record: TaskRecord, **changes: Any) -> TaskRecord:
+        expires_at = self.time() + record.ttl_ms / 1000
+        changes |= {"holder": "", "input_requests": {}, "answers": {}, "expires_at": expires_at, "updated_at": now()}
+        return msgspec.structs.replace(record, **changes)

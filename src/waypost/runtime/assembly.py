@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from waypost import config
+from waypost.buses import create_bus
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.components import Component
 from waypost.capabilities.prompts import prompt_from_template
@@ -20,9 +20,9 @@ from waypost.capabilities.tools import Toolkit, expand, instantiate, tool_option
 from waypost.config import rules as references
 from waypost.config.findings import Finding, KeyPath
 from waypost.config.loader import Loaded, examine, refuse, reload
-from waypost.errors import DefinitionError, StoreError
+from waypost.errors import DefinitionError, StoreError, WaypostError
 from waypost.policy.rules import Rule, decider
-from waypost.settings import is_loopback
+from waypost.settings import DEFAULT_BUS, Auth, Policy, PromptTemplate, ToolkitUse, is_loopback
 from waypost.stores import urls
 from waypost.suggestions import did_you_mean
 
@@ -74,6 +74,8 @@ def build(loaded: Loaded) -> Built:
     place: KeyPath
     for index, entry in enumerate(loaded.config.toolkits):
         place = ("toolkits", index)
+        if loaded.doubts.cover(place) or loaded.doubts.cover((*place, "use")):
+            continue
         try:
             made, found = _expand_toolkit(entry)
         except DefinitionError as error:
@@ -98,7 +100,7 @@ def build(loaded: Loaded) -> Built:
             findings.append(loaded.finding(place, message, "CFG043"))
         seen.add((kind, name))
     found = [capability for _, capability in capabilities]
-    hides = loaded.left_out.hides_names or any(one.code in _HIDING for one in findings)
+    hides = loaded.doubts.hide_names or any(one.code in _HIDING for one in findings)
     findings += _check_workflows(loaded, None if hides else {name for _, name in seen})
     return Built(found, findings, [offer for _, offer in offers], toolkits)
 
@@ -132,12 +134,18 @@ def _check_workflows(loaded: Loaded, offered: set[str] | None) -> list[Finding]:
 
 
 def _check_store(loaded: Loaded) -> list[Finding]:
-    """What is wrong with the store's URL; nothing is opened."""
+    """What is wrong with the URLs of the store and the bus; nothing is opened."""
+    findings, settings = [], loaded.config
     try:
-        urls.create_database(loaded.config.store.url, Path())
+        urls.create_database(settings.store.url, Path())
     except StoreError as error:
-        return [loaded.finding(("store", "url"), error.message, "CFG061")]
-    return []
+        findings.append(loaded.finding(("store", "url"), str(error), "CFG061"))
+    try:
+        if settings.bus.url != DEFAULT_BUS:
+            create_bus(settings.bus.url, settings.cluster.id)
+    except WaypostError as error:
+        findings.append(loaded.finding(("bus", "url"), error.message.removesuffix("."), "CFG062"))
+    return findings
 
 
 def _check_auth(loaded: Loaded) -> list[Finding]:
@@ -169,12 +177,12 @@ def _check_policies(loaded: Loaded) -> list[Finding]:
     return findings
 
 
-def rules(policies: list[config.Policy]) -> list[Rule]:
+def rules(policies: list[Policy]) -> list[Rule]:
     """The rules of a configuration."""
     return [msgspec.convert(policy, Rule, from_attributes=True) for policy in policies]
 
 
-def _prompt(name: str, prompt: config.PromptTemplate) -> Capability:
+def _prompt(name: str, prompt: PromptTemplate) -> Capability:
     return prompt_from_template(
         name,
         prompt.template,
@@ -202,7 +210,7 @@ def _examine(path: Path) -> tuple[Loaded | None, Built | None, list[Finding]]:
     if loaded is None:
         return None, None, findings
     built = build(loaded)
-    findings += [found for found in built.findings if not loaded.left_out.explains(found)]
+    findings += [found for found in built.findings if not loaded.doubts.explain(found)]
     findings.sort(key=lambda found: (found.file != str(path), found.file, found.line))
     return loaded, built, findings
 
@@ -212,7 +220,7 @@ def _find_open_addresses(loaded: Loaded) -> list[Finding]:
     findings = []
     server, workers = loaded.config.server, loaded.config.workers
     is_closed = is_loopback(server.host) or server.allow_anonymous_remote
-    if not is_closed and not loaded.left_out.lacks("auth") and _accepts_anonymous(loaded.config.auth):
+    if not is_closed and not loaded.doubts.concern("auth") and _accepts_anonymous(loaded.config.auth):
         message = (
             "it can be reached from outside and callers need no key; "
             "listen on 127.0.0.1, or set `server.allowAnonymousRemote` to true"
@@ -221,16 +229,13 @@ def _find_open_addresses(loaded: Loaded) -> list[Finding]:
     if workers is not None:
         from waypost.workers.sockets import is_open_to_all
 
-        if is_open_to_all(workers.host, workers.token):
+        if is_open_to_all(workers):
             message = "workers can reach it from outside and need no token; listen on 127.0.0.1, or set `workers.token`"
             findings.append(loaded.finding(("workers", "host"), message, "CFG067"))
-        elif not workers.token and not loaded.left_out.lacks("auth") and not _accepts_anonymous(loaded.config.auth):
-            message = "callers need a key, but any process on this machine can connect as a worker; set `workers.token`"
-            findings.append(loaded.finding(("workers",), message, "CFG081"))
     return findings
 
 
-def _accepts_anonymous(section: config.Auth | None) -> bool:
+def _accepts_anonymous(section: Auth | None) -> bool:
     if section is None:
         return True
     from waypost.identity.authentication import authentication
@@ -258,7 +263,7 @@ def _find_unserved(loaded: Loaded, built: Built) -> list[Finding]:
     return [loaded.finding(("skills", *place), str(one).removesuffix("."), "CFG080") for place, one in found]
 
 
-def _expand_toolkit(entry: str | config.ToolkitUse) -> tuple[list[Any], list[Capability]]:
+def _expand_toolkit(entry: str | ToolkitUse) -> tuple[list[Any], list[Capability]]:
     """What an entry of `toolkits` names, as instances, and their capabilities."""
     if isinstance(entry, str):
         made = instantiate(find(entry))

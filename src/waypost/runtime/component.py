@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from waypost.loops import maybe_await
@@ -33,6 +33,19 @@ class Change:
         """Do what has to wait until all changes are committed, such as connecting; failures are logged."""
 
 
+class Switch(Change):
+    """Another value of what one call replaces as a whole."""
+
+    def __init__(self, replace: Callable[[Any], None], new: object, old: object) -> None:
+        self._replace, self._new, self._old = replace, new, old
+
+    def commit(self) -> None:
+        self._replace(self._new)
+
+    async def rollback(self) -> None:
+        self._replace(self._old)
+
+
 class Component:
     """A part of a hub with a lifecycle; subclasses override what they need.
 
@@ -44,6 +57,11 @@ class Component:
     sections: Collection[str] | None = None
     """The sections of the settings that `prepare` reads; it is asked only where one of them changed, or always."""
 
+    pages: Sequence[Any] = ()
+    """Pages that it adds to the console, each a `waypost.console.Page`."""
+    reads: Collection[str] = ()
+    """The kinds of records of the store that `refresh` reads; it is called at once when another replica changes one."""
+
     async def start(self, core: Core) -> None:
         """Begin to work; clients are served once all components have started."""
 
@@ -51,7 +69,7 @@ class Component:
         """Release everything that `start` acquired."""
 
     async def refresh(self) -> None:
-        """Read again what another replica may have changed in the store; called every two seconds."""
+        """Read again what another replica may have changed in the store; called every two seconds, or sooner."""
 
     async def prepare(self, settings: Settings) -> Change | None:
         """Prepare a change to other settings, without any visible effect; `None` where nothing changes.

@@ -9,25 +9,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.context import ListKind
 from waypost.capabilities.principals import ANONYMOUS
-from waypost.capabilities.session import ListKind
 from waypost.config.files import changes as watch_changes
 from waypost.config.models import McpConnection
-from waypost.errors import WaypostError
-from waypost.policy.audit import Record
+from waypost.errors import StoreError, WaypostError
+from waypost.policy.audit import HUB
 from waypost.policy.decisions import hidden, onlookers
 from waypost.policy.rules import Rule
 from waypost.runtime.assembly import Built, read, reread, rules
 from waypost.runtime.component import Change, Component, Toolkits
 from waypost.runtime.core import Core
-from waypost.settings import Auth, Breakers, Settings
+from waypost.settings import START_SECTIONS, Auth, Breakers, Settings
+from waypost.stores.directory import derive_key
 
 if TYPE_CHECKING:
     from waypost.config.loader import Loaded
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from waypost.workflows.workflows import Workflows
 
 _log: Final = logging.getLogger(__name__)
-_ONLY_AT_START: Final = ("server", "limits", "store", "bus", "audit", "workers")
-"""Sections that take effect at the next start."""
 _ACCESS: Final = frozenset({"auth", "policies", "server", "mcp", "breakers"})
 """Sections that say which callers are accepted, what they may do, and for how long."""
 _LISTS: Final[dict[ListKind, tuple[Kind, ...]]] = {
@@ -121,8 +119,10 @@ class Configuration(Component):
         return [*built.capabilities, *self._exposures.tools(built.offers, context)]
 
     def set_secrets(self, secrets: tuple[str, ...]) -> None:
-        """Redact these values from every error text."""
-        self._runtime.core.pipeline.secrets = self._runtime.core.guard.secrets = secrets
+        """Redact these values from every error text, and store nothing with them."""
+        core = self._runtime.core
+        core.pipeline.secrets = core.guard.secrets = secrets
+        core.store.set_secrets(secrets)
 
     async def start(self, core: Core) -> None:
         """Open the toolkits, and watch the files and SIGHUP."""
@@ -131,7 +131,8 @@ class Configuration(Component):
         await self.toolkits.start(core)
         hangups = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._watchers = [loop.create_task(self._watch_files()), loop.create_task(self._watch_hangups(hangups))]
+        works = (self._watch_files(), self._watch_hangups(hangups), _remove_stored_secrets(core))
+        self._watchers = [loop.create_task(work) for work in works]
         with suppress(NotImplementedError, RuntimeError, ValueError):  # not in this thread, or not on this platform
             loop.add_signal_handler(signal.SIGHUP, hangups.set)
 
@@ -172,11 +173,8 @@ class Configuration(Component):
             except Exception:
                 _log.exception("the configuration was not reloaded")
                 return False
-            audit, path = self._runtime.core.guard.audit, str(self.loaded.path)
-            if audit is not None:
-                audit.add(
-                    Record(time.time(), "hub", "console", "config", "allow", "config.reloaded", path, outcome="ok")
-                )
+            if (audit := self._runtime.core.guard.audit) is not None:
+                audit.record_act("config.reloaded", HUB, "file", "config", str(self.loaded.path))
             _log.info("the configuration was reloaded")
             return True
 
@@ -191,7 +189,11 @@ class Configuration(Component):
         with announcing, core.registry.as_one_change():
             await self._commit_all(changes)
         self.loaded = loaded
-        for section in changed.intersection(_ONLY_AT_START):
+        if "policies" in changed:
+            before, after = ({rule.name: rule for rule in one.policies} for one in (old, new))
+            names = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+            core.guard.record_act("policy.changed", HUB, "file", "policies", ", ".join(names))
+        for section in changed.intersection(START_SECTIONS):
             _log.warning("changes in the section %s take effect at the next start", section)
         for change in changes:
             try:
@@ -318,7 +320,7 @@ class _Access(Change):
 
     def _listed(self, kind: Kind) -> Iterator[Capability]:
         """Yield what a list shows to a principal from whom no rule hides anything."""
-        only = self._runtime.core.engine.settings.only_tools if kind is Kind.TOOL else None
+        only = self._runtime.core.engine.lists.only if kind is Kind.TOOL else None
         rows = self._runtime.core.registry[kind]
         return (row for row in rows if not row.metadata.hidden and (only is None or row.id in only))
 
@@ -333,3 +335,14 @@ async def _roll_back(changes: Sequence[Change]) -> None:
 
 def _has_upstreams(settings: Settings) -> bool:
     return any(isinstance(one, McpConnection) for one in settings.connections.values())
+
+
+async def _remove_stored_secrets(core: Core) -> None:
+    """Hide secrets of the configuration in what earlier versions stored."""
+    try:
+        if core.store.database.is_durable and core.guard.secrets and await core.store.database.schema_version():
+            key = derive_key(await asyncio.to_thread(core.secret.read), "stored secrets")
+            if changed := await core.store.remove_secrets(key):
+                _log.warning("secrets of the configuration were removed from stored rows: rows=%d", changed)
+    except StoreError as error:
+        _log.warning("stored rows were not looked through for secrets: %s", error)

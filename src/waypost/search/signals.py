@@ -6,23 +6,21 @@ those before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from heapq import nlargest
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from waypost.search.bm25 import Bm25, split_sentences
-from waypost.search.documents import Document, Hit
+from waypost.search.documents import Document, Found, Hit
 from waypost.search.embeddings import Embeddings, Vectors
-from waypost.search.slots import Slots, has_slot, pack_bits
+from waypost.search.slots import Slots
 
 if TYPE_CHECKING:
+    from waypost.search.embeddings import Matrix
     from waypost.search.fusion import Numbers
 
 Scores: TypeAlias = "dict[int, float] | Numbers"
 """What documents are worth, by their slots: a dict without numpy, else an array of all documents."""
-_MAX_CHECKED: Final = 400
-"""How many of the best documents are checked for permission before all of them are."""
 
 
 class Query(NamedTuple):
@@ -32,7 +30,11 @@ class Query(NamedTuple):
     size: int
     """Slots of documents are below this."""
     vectors: Vectors | None
-    """The vectors of documents and sentences, once there are any; from then on scores are an array."""
+    """The vectors of documents and sentences, if all documents have one; then scores are an array."""
+    visible: int | None
+    """The documents that the caller may find, all if None: others must not show in the scores of those it finds."""
+    members: int | None
+    """Those of them that are asked for, all if None."""
 
 
 class Signal(Protocol):
@@ -55,54 +57,42 @@ SIGNALS: Final[dict[str, Callable[[Embeddings | None], Signal | None]]] = {
 """How each signal is built, by its name; one that cannot be used is `None`."""
 
 
-def raise_scores(scores: Scores, gains: Mapping[int, float]) -> Scores:
-    """Add to the scores of some documents, in place."""
-    for slot, gain in gains.items():
-        if isinstance(scores, dict):
-            scores[slot] = scores.get(slot, 0.0) + gain
-        elif slot < len(scores):
-            scores[slot] += gain
-    return scores
-
-
 class Hybrid:
     """Ranks documents for sentences by all signals."""
 
     def __init__(self, slots: Slots, embeddings: Embeddings | None) -> None:
         self._slots = slots
         self._embeddings = embeddings
-        built = (build(embeddings) for build in SIGNALS.values())
-        self.signals = [signal for signal in built if signal is not None]
+        built = ((name, build(embeddings)) for name, build in SIGNALS.items())
+        self.signals = {name: signal for name, signal in built if signal is not None}
 
-    def top(self, query: str, limit: int, within: int, allowed: Callable[[str], bool] | None) -> list[Hit]:
-        """The best of a set of documents, score descending, ties by id."""
-        sentences = split_sentences(query)
-        vectors = None if self._embeddings is None else self._embeddings.embed(sentences)
-        asked = Query(sentences, within.bit_length(), vectors)
+    def embed(self, query: str) -> Matrix | None:
+        """The vectors of a query's sentences; takes milliseconds, and may be called in another thread."""
+        return None if self._embeddings is None else self._embeddings.encode(split_sentences(query))
+
+    def top(self, query: str, limit: int, within: int, visible: int | None, embedded: Matrix | None) -> Found:
+        """The best of a set of documents, score descending, ties by id, and the names of the signals that ranked."""
+        members = within if visible is None else within & visible
+        embedded = self.embed(query) if embedded is None else embedded
+        vectors = None
+        if self._embeddings is not None and embedded is not None:
+            vectors = self._embeddings.match(embedded, visible)
+        is_all = members.bit_count() == len(self._slots)
+        asked = Query(split_sentences(query), self._slots.size, vectors, visible, None if is_all else members)
         scores: Scores = {}
-        for signal in self.signals:
-            scores = signal.score(asked, scores)
-        members = pack_bits(within)
+        used: list[str] = []
+        for name, signal in self.signals.items():
+            if signal is not self._embeddings or vectors is not None:
+                scores = signal.score(asked, scores)
+                used.append(name)
         if isinstance(scores, dict):
-            if within.bit_count() < len(self._slots):
-                scores = {slot: score for slot, score in scores.items() if has_slot(members, slot)}
-            return self._pick(limit, scores, allowed)
-        from waypost.search import fusion
+            # A signal from elsewhere may have scored documents that were not asked for.
+            found = scores if is_all else {slot: score for slot, score in scores.items() if members >> slot & 1}
+        else:
+            from waypost.search import fusion
 
-        found = self._pick(limit, fusion.find_best(scores, members, _MAX_CHECKED), allowed)
-        if len(found) < limit and allowed is not None:
-            found = self._pick(limit, fusion.find_best(scores, members, asked.size), allowed)
-        return found
-
-    def _pick(self, limit: int, scores: dict[int, float], allowed: Callable[[str], bool] | None) -> list[Hit]:
-        hits = self._descend(scores, limit)
-        return list(islice((hit for hit in hits if allowed is None or allowed(hit.id)), limit))
-
-    def _descend(self, scores: dict[int, float], size: int) -> Iterator[Hit]:
-        """All hits, best first; sorted in growing portions, because most are never looked at."""
-        while scores:
-            least = nlargest(size, scores.values())[-1]
-            best = [Hit(score, self._slots.id(slot)) for slot, score in scores.items() if score >= least]
-            yield from sorted(best, key=lambda hit: (-hit.score, hit.id))
-            scores = {slot: score for slot, score in scores.items() if score < least}
-            size *= 8
+            found = fusion.find_best(scores, members, limit)
+        # Most documents are far from the best, and are neither named nor sorted.
+        least = min(nlargest(limit, found.values()), default=0.0)
+        hits = [Hit(score, self._slots.id(slot)) for slot, score in found.items() if score >= least]
+        return Found("hybrid", sorted(hits, key=lambda hit: (-hit.score, hit.id))[:limit], used)

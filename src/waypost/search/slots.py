@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 _SCATTERED: Final = 16
@@ -73,11 +73,11 @@ class Bitmap:
 
     def remove(self, slot: int) -> None:
         """Leave out a slot that is a member."""
-        self.settle()
+        self.apply_new()
         self._buffer[slot >> 3] &= ~_BIT[slot & 7]
         self._whole = 0
 
-    def settle(self) -> None:
+    def apply_new(self) -> None:
         """Put what was taken in where it belongs, so that the next question need not."""
         if self._new:
             _include(self._buffer, self._new)
@@ -87,7 +87,7 @@ class Bitmap:
     @property
     def bits(self) -> int:
         """The set as an integer."""
-        self.settle()
+        self.apply_new()
         if not self._whole:
             self._whole = int.from_bytes(self._buffer, "little")
         return self._whole
@@ -141,6 +141,9 @@ class Planes:
 
 _CHUNK: Final = 512
 _SPREAD: Final = 48
+_REMEMBERED: Final = 4096
+"""Changes that are kept at least, and as many as there are documents: a view goes through all when it missed more."""
+_PORTION: Final = 200
 
 
 class _Chunk:
@@ -163,6 +166,9 @@ class Slots:
         self._chunks = [_Chunk([], Bitmap())]
         self._from = [""]
         """The least id that a chunk may have."""
+        self._changed: list[int] = []
+        self._first = 0
+        """The revision before the first of the changes that are kept."""
 
     def __len__(self) -> int:
         return len(self._slot_of)
@@ -173,6 +179,36 @@ class Slots:
     def id(self, slot: int) -> str:
         """The id of the document in a slot."""
         return self._ids[slot]
+
+    def slot(self, found: str) -> int:
+        """The slot of a document; it is an error when there is none."""
+        return self._slot_of[found]
+
+    @property
+    def size(self) -> int:
+        """All slots are below this."""
+        return len(self._ids)
+
+    @property
+    def revision(self) -> int:
+        """The number of documents that were taken in and given up."""
+        return self._first + len(self._changed)
+
+    def changed_since(self, revision: int) -> Sequence[int]:
+        """The slots that were taken or given up since a revision; all slots when that is not kept any longer."""
+        return range(len(self._ids)) if revision < self._first else self._changed[revision - self._first :]
+
+    def get_id(self, slot: int) -> str | None:
+        """The id of the document in a slot, if there is one."""
+        found = self._ids[slot]
+        return found if self._slot_of.get(found) == slot else None
+
+    def _note(self, slot: int) -> None:
+        self._changed.append(slot)
+        kept = max(_REMEMBERED, len(self._ids))
+        if len(self._changed) > 2 * kept:
+            self._first += len(self._changed) - kept
+            del self._changed[:-kept]
 
     def take(self, found: str) -> int:
         """A slot for a new document."""
@@ -189,6 +225,7 @@ class Slots:
         chunk.slots.append(slot)
         if len(chunk.ids) > _CHUNK:
             self._split(place)
+        self._note(slot)
         return slot
 
     def _split(self, place: int) -> None:
@@ -210,6 +247,7 @@ class Slots:
         chunk.slots.remove(slot)
         if not chunk.ids and place:
             del self._chunks[place], self._from[place]
+        self._note(slot)
         return slot
 
     def by_id(self, bits: int) -> Iterator[str]:
@@ -223,3 +261,30 @@ class Slots:
                 for found in chunk.ids:
                     if has_slot(members, self._slot_of[found]):
                         yield found
+
+
+class View:
+    """The documents that one caller may find, as a set that is brought up to date before each search.
+
+    Only what changed since the last search is checked, so a search costs the same in a large catalog.
+    """
+
+    def __init__(self, slots: Slots, allowed: Callable[[str], bool]) -> None:
+        self._slots = slots
+        self._allowed = allowed
+        self._revision = -1
+        self.bits = 0
+
+    def update(self) -> Iterator[None]:
+        """Check what changed, in portions: others may go on between them, and change more."""
+        slots = self._slots
+        while self._revision < slots.revision:
+            revision = slots.revision
+            changed = slots.changed_since(self._revision)
+            for first in range(0, len(changed), _PORTION):
+                portion = changed[first : first + _PORTION]
+                # A second search of the same caller may do the same meanwhile, so every step is right by itself.
+                found = [slot for slot in portion if (id := slots.get_id(slot)) is not None and self._allowed(id)]
+                self.bits = self.bits & ~to_bits(portion) | to_bits(found)
+                yield
+            self._revision = max(self._revision, revision)

@@ -17,7 +17,7 @@ from itertools import islice
 from math import ceil
 from typing import Final, NamedTuple, TypeAlias
 
-from waypost.search.documents import WEIGHTS, Hit, Texts
+from waypost.search.documents import FIELDS, WEIGHTS, Hit, Reason, Texts
 from waypost.search.slots import Bitmap, Planes, Slots, to_bits
 from waypost.search.words import Trigrams, split_runs
 
@@ -75,21 +75,17 @@ class Weighted:
                     posting.append(slot)
                     # From here on a bit for every slot takes less room than a pointer for every member.
                     if len(posting) > most:
-                        postings[field] = self._made_dense(posting)
+                        postings[field] = bitmap = Bitmap(posting)
+                        self._dense.append(bitmap)
         self._added += 1
         if self._added % _SETTLE_EVERY == 0:
             for bitmap in self._dense:
-                bitmap.settle()
+                bitmap.apply_new()
 
     def _new(self, word: str) -> list[Posting]:
         self._trigrams.add(word)
         postings = self._postings[word] = [None] * len(WEIGHTS)
         return postings
-
-    def _made_dense(self, posting: list[int]) -> Bitmap:
-        bitmap = Bitmap(posting)
-        self._dense.append(bitmap)
-        return bitmap
 
     def remove(self, slot: int, texts: Texts) -> None:
         """Forget a document, of which these were the texts."""
@@ -138,22 +134,29 @@ class Weighted:
             del best[limit:]
         return [Hit(-negative, found) for negative, found in best]
 
+    def explain(self, terms: list[str], slot: int) -> list[Reason]:
+        """Which terms a document has in which of its texts; their points add up to its score."""
+        return [
+            Reason(term, field, weight * factor)
+            for term in terms
+            for field, weight, levels in zip(FIELDS, WEIGHTS, self._match(term), strict=True)
+            for factor, bits in levels
+            if bits >> slot & 1
+        ]
+
     def _match(self, term: str) -> list[list[Level]]:
         """For each field, the documents that have the term there, by factor."""
         match = self._matches.get(term)
-        if match is None:
-            match = self._matched(term)
-            if len(self._matches) >= _TERMS_KEPT:
-                self._matches.pop(next(iter(self._matches)))
-            self._matches[term] = match
-        return match
-
-    def _matched(self, term: str) -> list[list[Level]]:
+        if match is not None:
+            return match
         by_factor = {1.0: [self._postings[word] for word in self._trigrams.containing(term)]}
         for word, similarity in self._trigrams.similar(term):
             by_factor.setdefault(0.5 * similarity, []).append(self._postings[word])
         ordered = sorted(by_factor.items(), reverse=True, key=lambda level: level[0])
-        return [_levels(field, ordered) for field in range(len(WEIGHTS))]
+        if len(self._matches) >= _TERMS_KEPT:
+            self._matches.pop(next(iter(self._matches)))
+        match = self._matches[term] = [_levels(field, ordered) for field in range(len(WEIGHTS))]
+        return match
 
 
 def _levels(field: int, ordered: list[tuple[float, list[list[Posting]]]]) -> list[Level]:

@@ -7,22 +7,55 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 _RUN: Final = re.compile(r"[^\W_]+")
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
+_APOSTROPHE: Final = re.compile(r"['\u2019].*")
+_PUNCTUATION: Final = ".,;:!?()[]{}\"'\u2018\u2019\u201c\u201d"
 _LONG_NUMBER: Final = 4
 _MAX_REMEMBERED_CHARACTERS: Final = 64
 _VOWEL: Final = re.compile("[aeiouy]")
 
-STOP_WORDS: Final = frozenset(
+_CONNECTIVES: Final = frozenset(
+    _RUN.findall("a an and any as at but by for from if in into of on or so some than the to with")
+)
+_SPOKEN: Final = frozenset(
     _RUN.findall(
-        "a about all also am an and any are as at be been but by can could did do does for from had has have he her"
-        " his how i if in into is it its just like me my need of on or our please she should so some than that the"
-        " their them then there these they this those to up us use using want was we were what when where which who"
-        " will with would you your"
+        "am are be been can could did do does had has have he her his how i is it its me my need our please she should"
+        " that their them then there these they this those us want was we were what when where which who whose why will"
+        " would you your"
     )
 )
+"""Words by which people ask and say what they want."""
+STOP_WORDS: Final = _CONNECTIVES | _SPOKEN | {"about", "all", "also", "just", "like", "up", "use", "using"}
+
+
+class Wording(NamedTuple):
+    """A query as the weighted score reads it."""
+
+    terms: list[str]
+    is_spoken: bool
+    """Whether it is phrased as people talk, so that it is more than keywords however short it is."""
+
+
+def read_wording(query: str) -> Wording:
+    """The terms of a query: its runs without connectives and spoken words, unless it has no others.
+
+    Only words that stand alone are left out: of an identifier such as `get_me` or `log-in` all runs are terms.
+    """
+    terms: list[str] = []
+    connectives = 0
+    is_spoken = query.rstrip().endswith("?")
+    for word in query.split():
+        plain = _APOSTROPHE.sub("", word.lower().strip(_PUNCTUATION))  # `what's` is `what`
+        if plain in _SPOKEN:
+            is_spoken = True
+        elif plain in _CONNECTIVES:
+            connectives += 1
+        else:
+            terms += split_runs(word)
+    return Wording(terms, is_spoken or connectives > 1) if terms else Wording(split_runs(query), False)
 
 
 def split_runs(text: str) -> list[str]:
@@ -98,6 +131,19 @@ def _tidy(word: str) -> str:
         return word[:-1] + "i"
     return word
 
+
+_GROUPS: Final = """
+    folder directory, picture image photo, delete remove erase forget, create make, find search, repair fix,
+    download fetch retrieve, show display view list, edit change modify update, copy duplicate clone, email mail,
+    website webpage page url, send post, buy purchase order, begin start launch, stop end, run execute, cost price,
+    calculate compute, film movie, song music track, remember store save
+"""
+SYNONYMS: Final = {
+    stem_word(word): tuple(stem_word(other) for other in group.split() if other != word)
+    for group in _GROUPS.split(",")
+    for word in group.split()
+}
+"""The other words, as stems, that tools are described with where people say one of these."""
 
 FUZZY_FROM: Final = 4
 """Shorter terms are not compared by trigrams."""

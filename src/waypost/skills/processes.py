@@ -28,23 +28,10 @@ from waypost.capabilities.context import Context, Handler
 from waypost.errors import ToolError
 from waypost.execution.breakers import ARGUMENT_ERRORS
 from waypost.execution.shares import FairSlots
-from waypost.loops import maybe_await, running_loop
+from waypost.loops import maybe_await, running_loop, start_task
 from waypost.settings import SkillLimits
-from waypost.skills.child.messages import (
-    HEAD,
-    SLACK,
-    Ask,
-    Call,
-    Done,
-    Failed,
-    FromChild,
-    FromHub,
-    Ready,
-    Reply,
-    Start,
-    encode,
-    frame,
-)
+from waypost.skills.child import isolation, messages
+from waypost.skills.child.messages import Ask, Call, Done, Failed, FromChild, Ready, Reply, Start, take_body
 
 _log: Final = logging.getLogger(__name__)
 
@@ -129,6 +116,7 @@ class Output:
             data = os.read(self._number, _CHUNK_BYTES)
         except BlockingIOError:
             return False
+        # Beyond the limit the pipe is read on and its content dropped: a full pipe would block the skill in `print`.
         if data and self._left > 0:
             kept = data[: self._left]
             *lines, self._line = (self._line + kept).split(b"\n")
@@ -153,7 +141,7 @@ class Connection(asyncio.Protocol):
     """The hub's end of the socket to a skill's process; one task at a time waits for a message."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes + SLACK
+        self._max_bytes = max_bytes + messages.SLACK
         self._buffer = bytearray()
         self._inbox: deque[FromChild] = deque()
         self._waiter: asyncio.Future[None] | None = None
@@ -169,7 +157,7 @@ class Connection(asyncio.Protocol):
         """Decode the messages that have arrived; an unreadable one closes the connection."""
         self._buffer += data
         try:
-            while (body := self._next_body()) is not None:
+            while (body := take_body(self._buffer, self._max_bytes)) is not None:
                 self._inbox.append(_decoder.decode(body))
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
             self.close(ProcessEnded(f"the skill's process sent a message that cannot be read: {error}"))
@@ -178,18 +166,6 @@ class Connection(asyncio.Protocol):
             self._is_paused = True
             self._transport.pause_reading()
         self._wake()
-
-    def _next_body(self) -> bytes | None:
-        if len(self._buffer) < HEAD:
-            return None
-        size = int.from_bytes(self._buffer[:HEAD], "big")
-        if size > self._max_bytes:
-            raise ValueError(f"it has {size} bytes")
-        if len(self._buffer) < HEAD + size:
-            return None
-        body = bytes(self._buffer[HEAD : HEAD + size])
-        del self._buffer[: HEAD + size]
-        return body
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the process ended or closed its end."""
@@ -200,10 +176,10 @@ class Connection(asyncio.Protocol):
         """Whether messages can be sent."""
         return self._error is None
 
-    def send(self, message: FromHub) -> None:
+    def send(self, message: messages.FromHub) -> None:
         """Send a message."""
         if self._error is None and self._transport is not None:
-            self._transport.write(frame(encode(message)))
+            self._transport.write(messages.frame(messages.encode(message)))
 
     async def receive(self) -> FromChild:
         """Return the next message; raises the error of the connection once there is none."""
@@ -247,6 +223,8 @@ _PROGRAM: Final = Path(__file__).parent / "child" / "__main__.py"
 _INHERITED_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "TZ")
 _MAX_OPEN_REQUESTS: Final = 64
 _EXIT_TIMEOUT_S: Final = 0.5
+_KEEPER_TIMEOUT_S: Final = 5.0
+_CHILDREN_INTERVAL_S: Final = 0.25
 _PR_SET_DUMPABLE: Final = 4
 _SCRATCH_PREFIX: Final = "waypost-skill-"
 
@@ -264,6 +242,8 @@ class Program:
     folder: str = ""
     """The directory of skills, which its processes may read."""
     permissions: tuple[str, ...] = ()
+    is_external: bool = False
+    """Whether it may start other processes."""
     retired: bool = False
 
 
@@ -325,6 +305,8 @@ class Process:
         self._popen = popen
         self._scratch = scratch
         self._calls = 0
+        can_start = program.is_external and sys.platform == "linux"
+        self._max_children = limits.children if can_start else 0
         self._output: Output | None = None
         self.ended: asyncio.Task[int] = running_loop().create_task(self._wait_and_clean_up())
 
@@ -343,6 +325,7 @@ class Process:
             scratch.remove()
             raise
         finally:
+            # The process has its own copies. While the hub held these open, the end of the process would not be seen.
             theirs.close()
             os.close(writing)
         process._output = Output(program.name, reading, limits.output_bytes)
@@ -360,6 +343,7 @@ class Process:
             Start(
                 program.name, program.file, program.source, program.folder, os.getpid(),
                 limits.cpu_seconds, limits.memory_bytes, limits.files, limits.file_bytes, limits.result_bytes,
+                self._max_children, "web_read" in program.permissions,
             )
         )  # fmt: skip
         try:
@@ -367,7 +351,7 @@ class Process:
                 answer = await self._receive()
         except TimeoutError:
             raise ProcessEnded(f"the skill was not imported within {limits.start_ms / 1000:g} s") from None
-        if isinstance(answer, Failed):
+        if isinstance(answer, Failed):  # the first message of a process is the outcome of its import
             raise ImportFailed(answer, program.name)
         assert isinstance(answer, Ready)
         self.ready = answer
@@ -384,10 +368,37 @@ class Process:
 
     async def call(self, args: dict[str, Any], caller: dict[str, Any], answer: Answerer) -> Done | Failed:
         """Run the skill once; a caller that stops waiting must kill the process."""
+        if not self._max_children:
+            return await self._call(args, caller, answer)
+        watching = running_loop().create_task(self._watch_children())
+        try:
+            outcome = await self._call(args, caller, answer)
+            # What the call left running ends with it: the process is not used again.
+            self.is_worn = self.is_worn or await self._count_children() > 0
+            return outcome
+        finally:
+            watching.cancel()
+
+    async def _count_children(self) -> int:
+        found = await asyncio.to_thread(isolation.find_descendants, self._popen.pid)
+        return len(found) - 1  # the skill's own process is below its keeper
+
+    async def _watch_children(self) -> None:
+        """End a skill that has too many processes; the kernel has no such limit for one tree."""
+        while True:
+            await asyncio.sleep(_CHILDREN_INTERVAL_S)
+            if await self._count_children() > self._max_children:
+                why = f"it had more than {self._max_children} other processes (skills.limits.children)"
+                self.connection.fail(ProcessEnded(f"the skill's process ended: {why}"))
+                self.kill()
+                return
+
+    async def _call(self, args: dict[str, Any], caller: dict[str, Any], answer: Answerer) -> Done | Failed:
         self._calls += 1
         number = self._calls
         if self._output is not None:
             self._output.reset()
+        # Threads that an earlier call left running may still have asked for something.
         self.connection.clear()
         self.connection.send(Call(number, args, **caller))
         open_requests: set[asyncio.Task[None]] = set()
@@ -395,8 +406,7 @@ class Process:
             while True:
                 message = await self._receive()
                 if isinstance(message, Ask) and message.call == number:
-                    open_requests.add(task := running_loop().create_task(self._answer(message, answer)))
-                    task.add_done_callback(open_requests.discard)
+                    start_task(self._answer(message, answer), open_requests)
                     if len(open_requests) >= _MAX_OPEN_REQUESTS:
                         await asyncio.wait(open_requests, return_when=asyncio.FIRST_COMPLETED)
                 elif isinstance(message, Done | Failed) and message.call == number:
@@ -428,6 +438,14 @@ class Process:
 
     def kill(self) -> None:
         """Kill the process and everything it started."""
+        if self._popen.returncode is None and self._max_children:
+            # The keeper goes last, by itself: as long as it lives, everything that the skill started is below it.
+            running_loop().run_in_executor(None, isolation.kill_descendants, self._popen.pid)
+            running_loop().call_later(_KEEPER_TIMEOUT_S, self._kill_group)
+        else:
+            self._kill_group()
+
+    def _kill_group(self) -> None:
         if self._popen.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
@@ -437,7 +455,7 @@ class Process:
             await _wait_for_exit(self._popen)
         finally:
             # Only while its leader has not been waited for is the number of the group certainly still this group.
-            self.kill()
+            self._kill_group()
             code = self._popen.wait()
             self.connection.close(EOFError())
             if self._output is not None:
@@ -505,7 +523,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._running = 0
-        self._on_idle: Callable[[], None] | None = None
+        self._on_idle: Callable[[], object] | None = None
 
     def count(self, run: Handler) -> Handler:
         """Wrap a handler so that its calls are counted."""
@@ -520,7 +538,7 @@ class Calls:
 
         return counted
 
-    def when_idle(self, on_idle: Callable[[], None]) -> None:
+    def when_idle(self, on_idle: Callable[[], object]) -> None:
         """Call a function when no call runs, and again after each admitted call that begins only afterwards."""
         self._on_idle = on_idle
         self._notify_idle()
@@ -552,10 +570,13 @@ class Pool:
         self._ending: set[Process] = set()
         self._reaper: asyncio.TimerHandle | None = None
 
-    @property
-    def pids(self) -> list[int]:
-        """The ids of the live processes."""
-        return [process.pid for process in (*self._busy, *self._idle) if process.connection.is_open]
+    def list_pids(self, skill: str | None = None) -> list[int]:
+        """The ids of the live processes, of one skill or of all."""
+        return [
+            process.pid
+            for process in (*self._busy, *self._idle)
+            if process.connection.is_open and skill in (None, process.program.name)
+        ]
 
     @asynccontextmanager
     async def process(self, program: Program, principal: str) -> AsyncIterator[Process]:
@@ -565,6 +586,7 @@ class Pool:
         if slots is None:
             name = "calls of skills are waiting for a process"
             slots = self._slots[depth] = FairSlots(self.limits.processes, self.limits.waiting, name)
+        # The slot comes before the process: one that still starts counts too.
         await slots.acquire(principal)
         try:
             process = self._take_idle(program) or await self._start(program)
@@ -573,6 +595,7 @@ class Pool:
             try:
                 yield process
             except BaseException:
+                # After a deadline or a crash nothing is known about its state, so that it gets no further call.
                 self.discard(process)
                 raise
             finally:
@@ -583,6 +606,7 @@ class Pool:
             slots.release(principal)
 
     def _take_idle(self, program: Program) -> Process | None:
+        # The one that was used last: it is still in the caches, and the others reach their time limit.
         for process in reversed(self._idle):
             if process.program is program:
                 self._idle.remove(process)
@@ -637,6 +661,7 @@ class Pool:
     def discard(self, process: Process) -> None:
         """End a process."""
         process.kill()
+        # A killed process takes a moment to end. `close` waits for it, so that no directory is left behind.
         self._ending.add(process)
         process.ended.add_done_callback(lambda _: self._ending.discard(process))
 

@@ -17,8 +17,15 @@ from waypost.config.files import changes
 from waypost.errors import StaleVersion
 from waypost.settings import SkillLimits
 from waypost.skills import files
-from waypost.skills.declarations import PERMISSIONS, Declaration, check_source, compare_declaration
-from waypost.skills.files import SkillNotFound, SkillRefused, Source
+from waypost.skills.files import (
+    PERMISSIONS,
+    Declaration,
+    SkillNotFound,
+    SkillRefused,
+    Source,
+    check_source,
+    compare_declaration,
+)
 from waypost.skills.processes import Calls, ImportFailed, Pool, Process, ProcessEnded, Program, remove_stale_scratch
 from waypost.skills.tools import DynamicTools, ReadResource, tool_name
 from waypost.stores import schema
@@ -79,6 +86,10 @@ class SkillInfo(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 0
     previous: tuple[str, ...] = ()
     """The first characters of the sha256 of earlier versions, latest last."""
+
+
+_LISTED_FIELDS: Final = ("description", "file", "version", "sha256", "permissions", "routes", "external")
+"""The fields of a record that are listed as they are."""
 
 
 class SkillRecords:
@@ -144,8 +155,8 @@ class SkillSet:
         read_resource: ReadResource | None = None,
         calls: Calls | None = None,
         temporary: Path | None = None,
-        alert: Callable[[str], None] = _log.warning,
         on_replaced: Callable[[str], None] = lambda _: None,
+        on_followed: Callable[[SkillInfo], None] = lambda _: None,
     ) -> None:
         self.directory = directory
         self.permissions = frozenset((*PERMISSIONS, *permissions))
@@ -155,8 +166,9 @@ class SkillSet:
         self._records = SkillRecords(store)
         self._tools = DynamicTools(self.pool, store, calls or Calls(), read_resource, timeout, sanitize)
         self._autoload = autoload
-        self._alert = alert
         self._on_replaced = on_replaced
+        self._on_followed = on_followed
+        """Called with a skill that was loaded because its file is new or changed."""
         self._served: dict[str, _ServedSkill] = {}
         self._refused: dict[str, str] = {}
         """Skills on record that are not served, and why."""
@@ -259,7 +271,7 @@ class SkillSet:
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:
         async with self._lock:
-            if self._is_retired:
+            if self._is_retired:  # the reload that it waited for has replaced this set by another
                 raise SkillRefused("section_changed", "The section skills has just changed; try again.")
             yield
 
@@ -300,6 +312,13 @@ class SkillSet:
         dynamic = [self._to_info(stored) for stored in await self._records.list()]
         return sorted([*core, *dynamic], key=lambda info: info.name)
 
+    async def read(self, name: str) -> tuple[SkillInfo, str]:
+        """Return a dynamic skill, loaded or not, and the source that is on record."""
+        stored = await self._records.get(name)
+        if stored is None:
+            raise SkillNotFound(name, (*self._served, *self._refused))
+        return self._to_info(stored), stored.record.source
+
     async def watch(self, stop: asyncio.Event) -> None:
         """Reload skills whose files change, and with autoload load new ones, until `stop` is set."""
 
@@ -319,12 +338,12 @@ class SkillSet:
                 if stored.record.enabled:
                     await self._try(stored.name, self._reload_changed(stored))
             elif self._autoload:
-                await self._try(file, self._load(file))
+                await self._try(file, self._load_new(file))
 
     async def _reload_changed(self, stored: StoredSkill) -> None:
         source = await self._read(stored.record.file)
         if source.sha256 != stored.record.sha256 or stored.name not in self._served:
-            await self._replace(source, stored)
+            self._on_followed(await self._replace(source, stored))
 
     async def _try(self, name: str, change: Awaitable[object]) -> None:
         """Make a change that may be refused; a refusal is an alert, and served skills stay served."""
@@ -336,7 +355,7 @@ class SkillSet:
     def _refuse(self, name: str, error: SkillRefused, *, alert: bool = True) -> None:
         self._refused[name] = error.message
         if alert:
-            self._alert(f"The skill {name} is refused ({error.code}): {error.message}")
+            _log.warning("The skill %s is refused (%s): %s", name, error.code, error.message)
 
     async def _restore(self, stored: StoredSkill) -> None:
         """Serve a recorded skill if its file is unchanged."""
@@ -353,20 +372,29 @@ class SkillSet:
         declaration = await asyncio.to_thread(check_source, source, self.permissions)
         self._serve(stored, declaration, _make_program(source, declaration, self.directory))
 
-    async def _load(self, file: str) -> SkillInfo:
+    async def _load(self, file: str, *, is_found: bool = False) -> SkillInfo:
+        """Serve a file; one that was found, not named by an operator, never takes the place of an unloaded skill."""
         source = await self._read(file)
         self._check_free(source.name)
-        stored = await self._records.get(source.name)
-        if stored is not None and stored.record.enabled and stored.record.file != source.file:
+        on_record = await self._records.list()
+        stored = next((one for one in on_record if one.name == source.name), None)
+        if stored is not None and stored.record.file != source.file and (stored.record.enabled or is_found):
             raise SkillRefused(
                 "name_taken", f"The skill {source.name} is in {stored.record.file}; unload it, or rename {source.file}."
+            )
+        # Agents and people choose by name: one that can be taken for another would be called in its place.
+        others = [*self.core, *(one.name for one in on_record if one.record.enabled)]
+        alike = None if stored is not None else files.find_alike(source.name, others)
+        if alike is not None:
+            raise SkillRefused(
+                "name_taken", f"The name {source.name} looks like that of the skill {alike}; rename {source.file}."
             )
         return await self._replace(source, stored, is_forced=source.name not in self._served)
 
     async def _load_new(self, file: str) -> None:
         """Serve a new file; if another replica on the same store was first, serve what it recorded."""
         try:
-            await self._load(file)
+            self._on_followed(await self._load(file, is_found=True))
         except StaleVersion:
             stored = await self._records.get(Path(file).stem)
             if stored is not None and stored.record.enabled:
@@ -380,6 +408,8 @@ class SkillSet:
             loaded = f"in version {version}; give it another" if version else "without a version; give it one"
             raise SkillRefused("same_version", f"The skill {source.name} is loaded already, {loaded}, or reload it.")
         program = _make_program(source, declaration, self.directory)
+        # It is imported in its own process before anything is written, so that a broken skill changes nothing. The
+        # record comes before the tool: what is served is what a restart or another replica would serve.
         process = await _try_import(source, program, self.pool)
         try:
             record = _make_record(source, declaration, None if stored is None else stored.record)
@@ -398,7 +428,7 @@ class SkillSet:
         if self._leaving is None:
             self._registry.replace([] if old is None else [old.capability], [tool])
         self._served[stored.name] = _ServedSkill(stored, tool, program)
-        self._on_replaced(tool.id)
+        self._on_replaced(tool.id)  # the failures of the old version must not keep the new one from being called
         self._refused.pop(stored.name, None)
         if old is not None:
             self.pool.retire(old.program)
@@ -445,15 +475,9 @@ class SkillSet:
             type="dynamic",
             status=status,
             reason=self._refused.get(stored.name, "") if status == "refused" else "",
-            description=record.description,
-            file=record.file,
-            version=record.version,
-            sha256=record.sha256,
-            permissions=record.permissions,
-            routes=record.routes,
-            external=record.external,
             revision=stored.revision,
             previous=tuple(version.sha256[:12] for version in record.previous),
+            **{name: getattr(record, name) for name in _LISTED_FIELDS},
         )
 
 
@@ -483,7 +507,8 @@ async def _try_import(source: Source, program: Program, pool: Pool) -> Process:
 
 def _make_program(source: Source, declaration: Declaration, directory: Path) -> Program:
     folder = str(directory.resolve())
-    return Program(source.name, source.file, source.text.encode(), folder, declaration.permissions or ())
+    permissions, is_external = declaration.permissions or (), bool(declaration.external)
+    return Program(source.name, source.file, source.text.encode(), folder, permissions, is_external)
 
 
 def _make_record(source: Source, declaration: Declaration, before: SkillRecord | None) -> SkillRecord:

@@ -12,7 +12,11 @@ from waypost.capabilities.capability import Capability
 from waypost.capabilities.registry import Registry
 from waypost.documents.folders.folders import FolderPaths, FolderSnapshots, SkillFolders
 from waypost.execution.pipeline import Pipeline
-from waypost.protocol.profile import SkillSource
+from waypost.loops import start_task
+from waypost.outbound.egress import Egress
+from waypost.policy.audit import HUB
+from waypost.policy.guard import PolicyGuard
+from waypost.protocol.engine import SkillSource
 from waypost.runtime.component import Change, Component
 from waypost.settings import Server, Settings
 from waypost.settings import Skills as SkillsSettings
@@ -20,9 +24,9 @@ from waypost.skills.core import CORE
 from waypost.skills.core.inputs import CoreSettings
 from waypost.skills.processes import Calls
 from waypost.skills.skill_set import SkillSet
-from waypost.skills.tools import ReadResource, build_core_tools
+from waypost.skills.tools import build_core_tools
+from waypost.stores import schema
 from waypost.stores.store import Store
-from waypost.upstreams.egress import Egress
 
 if TYPE_CHECKING:
     from waypost.runtime.core import Core
@@ -39,11 +43,12 @@ class SkillSection:
         registry: Registry,
         store: Store,
         data_dir: Path,
-        read_resource: ReadResource,
-        on_replaced: Callable[[str], None],
+        pipeline: Pipeline,
+        guard: PolicyGuard,
     ) -> None:
         timeout = None if settings.timeout_ms is None else settings.timeout_ms / 1000
         self._egress = Egress(settings.allow_private)
+        # Only for addresses of the configuration: a caller that could use it would reach the operator's network.
         self._operator_egress = Egress(allow_private=True)
         core_settings = CoreSettings(
             egress=self._egress,
@@ -67,10 +72,11 @@ class SkillSection:
                 timeout=timeout,
                 autoload=settings.autoload,
                 sanitize=settings.sanitize,
-                read_resource=read_resource,
+                read_resource=lambda uri, ctx: pipeline.read(uri, ctx.caller),
                 calls=self.calls,
                 temporary=data_dir / "skill-processes",
-                on_replaced=on_replaced,
+                on_replaced=guard.reset_breaker,
+                on_followed=lambda info: guard.record_act("skill.loaded", HUB, "file", info.name, info.file),
             )
         self._watches = settings.watch
         self._watching: asyncio.Task[None] | None = None
@@ -124,6 +130,7 @@ class Skills(Component):
     """Executable skills as the section `skills` declares them, and the skill folders that it names."""
 
     name = "skills"
+    reads = (schema.EXECUTABLES.name,)
     sections = ("skills",)
 
     def __init__(
@@ -132,7 +139,7 @@ class Skills(Component):
         pipeline: Pipeline,
         store: Store,
         data_dir: Path,
-        reset_breaker: Callable[[str], None],
+        guard: PolicyGuard,
         folders: SkillFolders,
         serve_skills: Callable[[SkillSource | None], None],
     ) -> None:
@@ -144,7 +151,7 @@ class Skills(Component):
         self._pipeline = pipeline
         self._store = store
         self._data_dir = data_dir
-        self._reset_breaker = reset_breaker
+        self._guard = guard
         self._serve_skills = serve_skills
         self._retired: WeakSet[SkillSection] = WeakSet()
         """Replaced sections; the calls that still run on one keep it alive."""
@@ -152,14 +159,7 @@ class Skills(Component):
 
     def make_section(self, settings: SkillsSettings) -> SkillSection:
         """Return a section that is not started yet."""
-        return SkillSection(
-            settings,
-            self.registry,
-            self._store,
-            self._data_dir,
-            read_resource=lambda uri, ctx: self._pipeline.read(uri, ctx.caller),
-            on_replaced=self._reset_breaker,
-        )
+        return SkillSection(settings, self.registry, self._store, self._data_dir, self._pipeline, self._guard)
 
     def begin(self, settings: SkillsSettings) -> None:
         """Use the section that a hub has when it is declared."""
@@ -180,6 +180,7 @@ class Skills(Component):
     async def stop(self) -> None:
         """End all processes and connections, those of replaced sections too."""
         self.is_serving = False
+        # Calls on replaced sections may still run; their processes end with the hub.
         for section in (*self._retired, *(() if self.section is None else (self.section,))):
             await section.close()
         await asyncio.gather(*self._closing)
@@ -200,6 +201,7 @@ class Skills(Component):
         old, new = _list_folders(self.settings), _list_folders(wanted)
         snapshots = None if old == new else await self.folders.read(old, new)
         change = _SectionChange(self, wanted, snapshots)
+        # A skill that is loaded now would be in the old section and not in the new one.
         if self.section is not None and self.section.dynamic is not None:
             await self.section.dynamic.hold()
         try:
@@ -214,18 +216,13 @@ class Skills(Component):
         """Serve other folders, if they are others."""
         if snapshots is not None:
             self.folders.replace(snapshots)
-            self._serve_skills(self.folders if self.folders.has_skills else None)
+            self._serve_skills(self.folders if self.folders.snapshots.skills else None)
 
     def close_after_calls(self, section: SkillSection) -> None:
         """Close a replaced section once no call runs that began on it."""
 
-        def close() -> None:
-            task = asyncio.get_running_loop().create_task(section.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-
         self._retired.add(section)
-        section.calls.when_idle(close)
+        section.calls.when_idle(lambda: start_task(section.close(), self._closing))
 
 
 class _SectionChange(Change):
@@ -251,6 +248,7 @@ class _SectionChange(Change):
 
     def commit(self) -> None:
         skills = self._skills
+        # Once more: folders may have been read again since the change was prepared.
         self._before, self._is_committed = (skills.settings, skills.section, skills.folders.snapshots), True
         skills.settings, skills.section = self._settings, self.section
         if self.section is not None and self.section.dynamic is not None:

@@ -9,34 +9,24 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability
+from waypost import errors
+from waypost.capabilities.capability import Capability, ToolOptions
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.names import check_name
-from waypost.capabilities.options import ToolOptions
 from waypost.capabilities.results import Result, to_result
 from waypost.capabilities.tools import make_tool
-from waypost.errors import (
-    CallError,
-    InsufficientScope,
-    NoAnswer,
-    PolicyDenied,
-    ProtocolError,
-    StaleVersion,
-    StoreError,
-    ToolError,
-    UnknownCapability,
-    WaypostError,
-)
+from waypost.errors import InsufficientScope, PolicyDenied, StaleVersion, ToolError, UnknownCapability, WaypostError
 from waypost.loops import maybe_await
 from waypost.policy.capability_tokens import TokenRefused
 from waypost.skills.child.messages import Ask, Failed, Reply
 from waypost.skills.core import CORE, CoreSkill
 from waypost.skills.core.inputs import CoreSettings
-from waypost.skills.declarations import Declaration
+from waypost.skills.files import Declaration
 from waypost.skills.processes import Calls, Pool, Program, to_exception
 from waypost.stores.store import Store
-from waypost.wire.content import Text
+from waypost.wire.content import Audio, Block, EmbeddedResource, Image, ResourceLink, Text
 
 _log: Final = logging.getLogger(__name__)
 
@@ -44,7 +34,7 @@ ReadResource = Callable[[str, Context], Awaitable[Sequence[Any]]]
 """Reads a resource on behalf of a call."""
 
 _DENIED: Final = (PolicyDenied, TokenRefused, InsufficientScope)
-_REFUSED: Final = (*_DENIED, CallError, UnknownCapability, ProtocolError, StoreError)
+_REFUSED: Final = (*_DENIED, errors.CallError, UnknownCapability, errors.ProtocolError, errors.StoreError)
 """Errors that are not the fault of the skill that asked."""
 
 DYNAMIC_OWNER: Final = "dynamic"
@@ -83,6 +73,7 @@ class Answers:
 
     async def answer(self, ask: Ask, ctx: Context) -> Reply:
         """Reply to a request; an error that ends the whole call is raised."""
+        # What a process may ask for is decided here: the code on its side belongs to the skill.
         method = self._methods.get(ask.method)
         if method is None:
             return Reply(ask.id, error="AttributeError", message=f"ctx has no {ask.method}")
@@ -97,11 +88,14 @@ class Answers:
             return Reply(ask.id, error="RuntimeError", message=f"the hub failed to answer ctx.{ask.method}")
 
     async def _invoke(self, ctx: Context, name: str, args: dict[str, Any]) -> dict[str, Any]:
+        # By the name of the tool that is found: a portable name must not get around the permission for workflows.
         tool = ctx.registry.find_tool(name)
         is_workflow = (name if tool is None else tool.id).startswith("workflow:")
         ctx.require("workflow_run" if is_workflow else "skill_invoke")
         result = await ctx.invoke(name, args)
-        return {"text": result.text, "structured": result.structured, "isError": result.is_error}
+        parts = {"content": result.content, "structured": result.structured}
+        answer: dict[str, Any] = msgspec.to_builtins({**parts, "isError": result.is_error, "meta": result.meta})
+        return answer
 
     async def _sample(self, ctx: Context, messages: Any, options: dict[str, Any]) -> dict[str, Any]:
         ctx.require("llm")
@@ -152,7 +146,7 @@ def _builtin_name(error: WaypostError) -> str:
     match error.__cause__ if isinstance(error, ToolError) else error:
         case PolicyDenied() | TokenRefused() | InsufficientScope():
             return "PermissionError"
-        case NoAnswer():
+        case errors.NoAnswer():
             return "TimeoutError"
         case UnknownCapability():
             return "LookupError"
@@ -242,26 +236,30 @@ class DynamicTools:
                 outcome = await process.call(to_skill_args(arguments), caller, lambda ask: answers.answer(ask, ctx))
             if isinstance(outcome, Failed):
                 raise to_exception(program.name, outcome)
-            result = to_result(outcome.value)
+            result = _read_result(outcome.value) if outcome.is_result else to_result(outcome.value)
             if outcome.branch is not None:
                 result.meta = {BRANCH: outcome.branch}
             return result
 
-        counted = self.calls.count(run)
-        options = ToolOptions(
-            timeout=self.timeout, permissions=declaration.permissions or (), meta={REVISION: revision}
+        handler, options = self.calls.count(run), ToolOptions(timeout=self.timeout, meta={REVISION: revision})
+        description = f"{declaration.description or f'{program.name} skill'} [dynamic]"
+        declaration = msgspec.structs.replace(declaration, description=description)
+        return _make_tool(
+            check_name(tool_name(program.name)), declaration, handler, options, DYNAMIC_OWNER, self.sanitize
         )
-        return make_tool(
-            check_name(tool_name(program.name)),
-            options,
-            arguments=declaration.arguments,
-            output=None,
-            handler=sanitize_results(counted) if self.sanitize and declaration.external else counted,
-            arity=2,
-            asynchronous=True,
-            description=f"{declaration.description or f'{program.name} skill'} [dynamic]",
-            owner=DYNAMIC_OWNER,
-        )
+
+
+def _read_result(answer: dict[str, Any]) -> Result:
+    """Return the answer of a tool that a skill passes on."""
+    content = [_read_block(block) for block in answer["content"]]
+    return Result(content, answer["structured"], answer["isError"], answer["meta"])
+
+
+def _read_block(block: dict[str, Any]) -> Block:
+    if block.get("type") != "resource":
+        return msgspec.convert(block, Text | Image | Audio | ResourceLink)
+    resource = EmbeddedResource(resource=block["resource"], annotations=block.get("annotations"))
+    return msgspec.structs.replace(resource.block(), meta=block.get("_meta", UNSET))
 
 
 def _has_permission(ctx: Context, permission: str) -> bool:
@@ -288,18 +286,19 @@ def build_core_tools(
             result.meta = {BRANCH: skill.branch(value)}
             return result
 
-        declaration, counted = skill.declaration, calls.count(run)
-        tools.append(
-            make_tool(
-                tool_name(skill.name),
-                ToolOptions(timeout=timeout, permissions=declaration.permissions or ()),
-                arguments=declaration.arguments,
-                output=None,
-                handler=sanitize_results(counted) if sanitize and declaration.external else counted,
-                arity=2,
-                asynchronous=True,
-                description=declaration.description,
-                owner=CORE_OWNER,
-            )
-        )
+        options, name = ToolOptions(timeout=timeout), tool_name(skill.name)
+        tools.append(_make_tool(name, skill.declaration, calls.count(run), options, CORE_OWNER, sanitize))
     return tools
+
+
+def _make_tool(
+    name: str, declaration: Declaration, run: Handler, options: ToolOptions, owner: str, sanitize: bool
+) -> Capability:
+    return make_tool(
+        name,
+        msgspec.structs.replace(options, permissions=declaration.permissions or ()),
+        arguments=declaration.arguments,
+        handler=sanitize_results(run) if sanitize and declaration.external else run,
+        description=declaration.description,
+        owner=owner,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 import sys
@@ -22,6 +23,11 @@ class Secret:
         self._data_dir = data_dir
         self._value = given
 
+    @property
+    def exists(self) -> bool:
+        """Whether it can be read without being created."""
+        return self._value is not None or _VARIABLE in os.environ or (self._data_dir / _FILE).exists()
+
     def read(self) -> bytes:
         """The secret; the first call may read or create its file."""
         if self._value is None:
@@ -29,9 +35,21 @@ class Secret:
         return self._value
 
 
+def derive_key(secret: bytes, purpose: str) -> bytes:
+    """The key of a hub's secret for one purpose and no other: HKDF (RFC 5869) with SHA-256 and without a salt.
+
+    32 bytes are the first block of the output, so that one round of its second step is all that is needed.
+    """
+    return hmac.digest(hmac.digest(bytes(32), secret, "sha256"), f"waypost {purpose}\x01".encode(), "sha256")
+
+
+DATA_VARIABLE: Final = "WAYPOST_DATA"
+"""The environment variable that names the data directory."""
+
+
 def data_directory(file: Path | None = None) -> Path:
     """`WAYPOST_DATA`, else `.waypost` beside the file that defines the hub; without one, beside the program."""
-    given = os.environ.get("WAYPOST_DATA")
+    given = os.environ.get(DATA_VARIABLE)
     if given:
         return Path(given)
     if file is None:
@@ -51,7 +69,7 @@ def hub_secret(data: Path) -> bytes:
     try:
         return _read_secret(file) if file.exists() else _create_secret(file)
     except OSError as error:
-        raise StoreUnavailable(f"The secret {file} cannot be used: {error.strerror}.") from None
+        raise StoreUnavailable(f"{{where}} cannot be used: {error.strerror}.", f"The secret {file}") from None
 
 
 def _read_secret(file: Path) -> bytes:

@@ -12,10 +12,21 @@ from typing import Any, Final
 
 import msgspec
 
-from waypost.stores.database import Database
-from waypost.stores.records import check_fence, check_key, from_json, to_json
+from waypost.stores.database import (
+    Change,
+    Database,
+    Query,
+    check_key,
+    delete,
+    from_json,
+    insert,
+    page,
+    select,
+    to_json,
+    update,
+)
+from waypost.stores.records import check_fence
 from waypost.stores.schema import JOBS
-from waypost.stores.statements import Change, Query, delete, insert, page, select, update
 
 WAITING: Final = "waiting"
 """Until it is due, or leased until then."""
@@ -52,6 +63,7 @@ class Jobs:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.now = database.now
 
     async def add(self, queue: str, job_id: str, value: Any, due_at: float) -> bool:
         """Add a job; false, and nothing changes, when the id exists."""
@@ -62,6 +74,8 @@ class Jobs:
         """Lease jobs that are due; until then no other process gets them."""
         found = [_job(row) for row in await self._database.read(_DUE, queue, WAITING, now, limit)]
         rows = [(queue, job.id, job.version, until, job.attempts + 1) for job in found]
+        # Several processes may read the same jobs: the version in each write lets one of them have each. Written
+        # together, the leases share one commit.
         held = await asyncio.gather(*(self._database.write(_LEASE, row) for row in rows))
         return [
             msgspec.structs.replace(job, version=job.version + 1, due_at=until, attempts=job.attempts + 1)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import apsw
@@ -22,14 +23,30 @@ import asyncpg
 from waypost.errors import StoreError, StoreUnavailable
 from waypost.loops import running_task
 from waypost.stores import schema, sqlite
-from waypost.stores.database import Outcome, Point, Round, Write, WriteQueue, split_into_rounds
-from waypost.stores.statements import Change, Query, Row
+from waypost.stores.database import (
+    DEFAULT_TIMEOUT_S,
+    Outcome,
+    Point,
+    Query,
+    Round,
+    Row,
+    Write,
+    WriteQueue,
+    deadline_of,
+    number_placeholders,
+    split_into_rounds,
+)
 
 T = TypeVar("T")
 
 _CONNECT_TIMEOUT_S: Final = 5.0
 _STATEMENT_TIMEOUT_S: Final = 30.0
-_RETRY_S: Final = 10.0
+"""For slow statements; callers wait less long for all others."""
+_MIN_OPEN_S: Final = 10.0
+"""How long a server is waited for that is only starting."""
+_SUSPECT_S: Final = 0.5
+"""After how long without an answer a new connection shows whether the server answers at all."""
+_PROBE_TIMEOUT_S: Final = 2.0
 _MIN_PAUSE_S: Final = 0.05
 _MAX_PAUSE_S: Final = 1.0
 _MAX_READERS: Final = 8
@@ -54,12 +71,23 @@ _REFUSED: Final = (
     asyncpg.ClientConfigurationError,
 )
 _CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+_CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::double precision"
+_CLOCK_INTERVAL_S: Final = 60.0
+"""How often the server's clock is measured while there are writes; clocks drift by milliseconds in that time."""
 _TABLES: Final = Query("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
 
 
-def create_database(url: str, _data: Path) -> PostgresDatabase:
+def create_database(url: str, _data: Path, timeout: float = DEFAULT_TIMEOUT_S) -> PostgresDatabase:
     """The database of a `postgresql:` URL."""
-    return PostgresDatabase(url)
+    return PostgresDatabase(url, timeout=timeout)
+
+
+class _Timeouts(NamedTuple):
+    """How long a request, a slow statement and the opening of the database may take, in seconds."""
+
+    request: float
+    slow_statement: float
+    opening: float
 
 
 class PostgresDatabase:
@@ -69,20 +97,26 @@ class PostgresDatabase:
         self,
         url: str,
         *,
+        timeout: float = DEFAULT_TIMEOUT_S,
         statement_timeout: float = _STATEMENT_TIMEOUT_S,
-        patience: float = _RETRY_S,
+        open_timeout: float = _MIN_OPEN_S,
         at: Callable[[Point], None] = lambda _: None,
     ) -> None:
         self.name, self._url, self._options = _parse_url(url)
-        self._statement_timeout = statement_timeout
-        self._patience = patience
+        self._timeouts = _Timeouts(timeout, statement_timeout, max(timeout, open_timeout))
         self._at = at
         self._queue = WriteQueue(self._wake, self.name)
+        self.write = self._queue.put
         self._woken = asyncio.Event()
         self._opening = asyncio.Lock()
         self._pool: asyncpg.Pool | None = None
         self._connection: asyncpg.Connection | None = None
         self._writer: asyncio.Task[None] | None = None
+        self._probe: asyncio.Task[None] | None = None
+        """Runs from when the server seems not to answer until it does."""
+        self._clock_offset: float | None = None
+        """What to add to this machine's monotonic clock for the time of the server."""
+        self._clock_measured_at = 0.0
 
     @property
     def is_durable(self) -> bool:
@@ -99,9 +133,28 @@ class PostgresDatabase:
         """True: other hubs may use the server too."""
         return True
 
+    @property
+    def bus_url(self) -> str:
+        """The same server."""
+        return self._url
+
+    def now(self) -> float:
+        """The time of the server, by the last measurement; before the first one, the time of this machine."""
+        return time.time() if self._clock_offset is None else time.monotonic() + self._clock_offset
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last write failed because the database was not available."""
+        return self._queue.is_failing
+
+    @property
+    def is_responding(self) -> bool:
+        """Whether no request has waited for long, or a new connection was answered since."""
+        return self._probe is None
+
     async def open(self) -> None:
         """Connect, and bring the tables up to date."""
-        await self._retry(self._get_pool)
+        await self._retry(self._get_pool, time.monotonic() + self._timeouts.opening)
 
     async def close(self) -> None:
         """Finish queued writes, then close the connections."""
@@ -109,6 +162,8 @@ class PostgresDatabase:
         if writer is not None:
             self._woken.set()
             await writer
+        if self._probe is not None:
+            self._probe.cancel()
         self._drop_connection()
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -117,25 +172,30 @@ class PostgresDatabase:
             except _UNREACHABLE:
                 pool.terminate()
 
-    def write(self, change: Change, *rows: Row) -> asyncio.Future[int]:
-        """Queue a change for the next transaction."""
-        return self._queue.put(change, rows)
-
     async def read(self, query: Query, *given: Any) -> Sequence[Row]:
         """The rows of a query, as of the last commit."""
+        until = time.monotonic() + (self._timeouts.slow_statement if query.is_slow else self._timeouts.request)
 
         async def ask() -> Sequence[Row]:
-            rows: Sequence[Row] = await (await self._get_pool()).fetch(query.postgres, *given)
-            return rows
+            pool = await self._get_pool()
+            async with asyncio.timeout_at(until), pool.acquire() as connection:
+                try:
+                    rows: Sequence[Row] = await connection.fetch(query.postgres, *given)
+                except asyncio.CancelledError:
+                    # The pool would wait for the server to confirm that the statement was cancelled.
+                    connection.terminate()
+                    raise
+                return rows
 
-        return await self._retry(ask)
+        return await self._retry(ask, until)
 
     async def schema_version(self) -> int:
-        """The number of the last migration that was applied; nothing is created or changed."""
+        """The number of the last migration that was applied; nothing is created or changed. Measures the clock."""
 
         async def ask() -> int:
             connection = await self._connect()
             try:
+                await self._measure_clock(connection)
                 return await _read_version(connection)
             finally:
                 await connection.close(timeout=_CONNECT_TIMEOUT_S)
@@ -151,10 +211,14 @@ class PostgresDatabase:
         """Return the space of deleted rows and refresh the planner's statistics."""
 
         async def clean() -> None:
-            async with (await self._get_pool()).acquire() as connection:
+            await self._get_pool()  # which makes the tables
+            connection = await self._connect()
+            try:
                 await connection.execute("SET statement_timeout = 0")
                 for table in schema.TABLES:
                     await connection.execute(f"VACUUM (ANALYZE) {table.name}", timeout=3600)
+            finally:
+                await connection.close(timeout=_CONNECT_TIMEOUT_S)
 
         await self._retry(clean)
 
@@ -175,15 +239,25 @@ class PostgresDatabase:
             await woken.wait()
             woken.clear()
             while batch := self._queue.take_batch():
-                for write, outcome in zip(batch, await self._outcomes(batch), strict=True):
+                outcomes = await self._outcomes(batch)
+                self._queue.note(batch, outcomes)
+                for write, outcome in zip(batch, outcomes, strict=True):
                     write.resolve(outcome)
+            connection = self._connection
+            if connection is not None and time.monotonic() - self._clock_measured_at > _CLOCK_INTERVAL_S:
+                with suppress(*_UNREACHABLE, asyncpg.PostgresError):
+                    await self._measure_clock(connection)
             if self._writer is not me:
                 return
 
     async def _outcomes(self, batch: Sequence[Write]) -> Sequence[Outcome]:
         """Run a batch in one transaction; if a write breaks it, each gets one of its own, and only that one fails."""
         try:
-            return await self._retry(lambda: self._transaction(batch))
+            until = deadline_of(batch, self._timeouts.request)
+            if self._pool is None:  # which may have to migrate, however long that takes
+                await self._retry(self._get_pool)
+                until = time.monotonic() + self._timeouts.request
+            return await self._retry(lambda: self._transaction(batch, until), until)
         except StoreUnavailable as error:
             return [error] * len(batch)
         except Exception as error:
@@ -191,32 +265,38 @@ class PostgresDatabase:
                 return [(await self._outcomes([write]))[0] for write in batch]
             return [error if isinstance(error, StoreError) else StoreError(f"{self.name} cannot hold that: {error}.")]
 
-    async def _transaction(self, batch: Sequence[Write]) -> Sequence[Outcome]:
+    async def _transaction(self, batch: Sequence[Write], until: float) -> Sequence[Outcome]:
         """Write a batch: a single statement commits itself, several stand between BEGIN and COMMIT."""
-        connection = await self._get_writer()
+        async with asyncio.timeout_at(until):
+            connection = await self._get_writer()
         changed: dict[Write, int] = {}
         rounds, change = split_into_rounds(batch), batch[0].change
         if len(rounds) == 1 and len(rounds[0]) == 1 and not change.fence.alone and not (change.bulk and len(batch) > 1):
             self._at("written")
-            await self._commit(connection, _run(connection, rounds[0], changed))
+            await self._commit(_run(connection, rounds[0], changed), until)
         else:
             try:
-                await connection.execute("BEGIN")
-                self._at("begun")
-                for one in rounds:
-                    await _run(connection, one, changed)
-                self._at("written")
+                async with asyncio.timeout_at(until):
+                    await connection.execute("BEGIN")
+                    self._at("begun")
+                    for one in rounds:
+                        await _run(connection, one, changed)
+                    self._at("written")
+            except TimeoutError:
+                self._drop_connection()
+                raise
             except BaseException:
                 await self._roll_back(connection)
                 raise
-            await self._commit(connection, connection.execute("COMMIT"))
+            await self._commit(connection.execute("COMMIT"), until)
         self._at("committed")
         return [changed[write] for write in batch]
 
-    async def _commit(self, connection: asyncpg.Connection, committing: Awaitable[Any]) -> None:
+    async def _commit(self, committing: Awaitable[Any], until: float) -> None:
         """Await the statement that commits; if the connection is lost meanwhile, the outcome is unknown."""
         try:
-            await committing
+            async with asyncio.timeout_at(until):
+                await committing
         except _UNREACHABLE as error:
             if isinstance(error, ValueError):
                 raise
@@ -225,6 +305,8 @@ class PostgresDatabase:
             # refuses to send, so nothing was sent and a retry is safe. asyncpg has no type of its own for that.
             if isinstance(error, asyncpg.InternalClientError) and "cannot switch to state" in str(error):
                 raise ConnectionError("the connection ended before the statement was sent") from error
+            if isinstance(error, TimeoutError):
+                raise self._timeout_error("whether the change was written is unknown") from error
             raise StoreUnavailable(
                 f"{self.name} was lost during a commit; whether it was committed is unknown: {_describe(error)}."
             ) from error
@@ -235,10 +317,37 @@ class PostgresDatabase:
         except BaseException:
             self._drop_connection()
 
-    async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    def _timeout_error(self, outcome: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self.name} did not answer within {self._timeouts.request:g} s; {outcome}. Try again later."
+        )
+
+    async def _retry(self, attempt: Callable[[], Awaitable[T]], until: float | None = None) -> T:
         """Repeat `attempt`, with growing pauses, while the server is unreachable or transactions conflict."""
-        loop = asyncio.get_running_loop()
-        until, pause = loop.time() + self._patience, _MIN_PAUSE_S
+        suspicion = asyncio.get_running_loop().call_later(_SUSPECT_S, self._start_probe)
+        try:
+            return await self._repeat(attempt, until or time.monotonic() + self._timeouts.request)
+        finally:
+            suspicion.cancel()
+
+    def _start_probe(self) -> None:
+        if self._probe is None:
+            self._probe = asyncio.get_running_loop().create_task(self._probe_server())
+
+    async def _probe_server(self) -> None:
+        """Connect until the server answers."""
+        try:
+            while True:
+                with suppress(*_UNREACHABLE, asyncpg.PostgresError):
+                    async with asyncio.timeout(_PROBE_TIMEOUT_S):
+                        (await self._connect()).terminate()
+                        return
+                await asyncio.sleep(_MAX_PAUSE_S)
+        finally:
+            self._probe = None
+
+    async def _repeat(self, attempt: Callable[[], Awaitable[T]], until: float) -> T:
+        pause = _MIN_PAUSE_S
         while True:
             try:
                 return await attempt()
@@ -247,7 +356,9 @@ class PostgresDatabase:
                     raise asyncio.CancelledError from error
                 if isinstance(error, ValueError):  # asyncpg's InterfaceError for wrong values, not for a connection
                     raise self._to_store_error(error) from error
-                if loop.time() + pause > until:
+                if time.monotonic() + pause > until:
+                    if isinstance(error, TimeoutError):
+                        raise self._timeout_error("nothing was written") from error
                     raise StoreUnavailable(f"{self.name} cannot be reached: {_describe(error)}.") from error
             except asyncpg.PostgresError as error:
                 raise self._to_store_error(error) from error
@@ -258,9 +369,9 @@ class PostgresDatabase:
         return await asyncpg.connect(self._url, timeout=_CONNECT_TIMEOUT_S, **self._settings())
 
     def _settings(self) -> dict[str, Any]:
-        timeout = f"{round(self._statement_timeout * 1000)}"
+        timeout = f"{round(self._timeouts.slow_statement * 1000)}"
         return {
-            "command_timeout": self._statement_timeout + _CONNECT_TIMEOUT_S,
+            "command_timeout": self._timeouts.slow_statement + _CONNECT_TIMEOUT_S,
             "server_settings": {"application_name": "waypost", "statement_timeout": timeout},
             **self._options,
         }
@@ -273,16 +384,28 @@ class PostgresDatabase:
                 connection = await self._connect()
                 try:
                     await _migrate(connection, self.name)
+                    await self._measure_clock(connection)
                 finally:
                     with suppress(*_UNREACHABLE):
                         await connection.close(timeout=_CONNECT_TIMEOUT_S)
                 self._pool = await asyncpg.create_pool(
-                    self._url, min_size=0, max_size=_MAX_READERS, timeout=_CONNECT_TIMEOUT_S, **self._settings()
+                    self._url,
+                    min_size=0,
+                    max_size=_MAX_READERS,
+                    timeout=_CONNECT_TIMEOUT_S,
+                    reset=_keep_session,
+                    **self._settings(),
                 )
             return self._pool
 
+    async def _measure_clock(self, connection: asyncpg.Connection) -> None:
+        """Learn the server's time; the monotonic clock keeps it, whatever happens to the clock of this machine."""
+        began = time.monotonic()
+        seconds: float = await connection.fetchval(_CLOCK)
+        self._clock_measured_at = time.monotonic()
+        self._clock_offset = seconds - (began + self._clock_measured_at) / 2
+
     async def _get_writer(self) -> asyncpg.Connection:
-        await self._get_pool()
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._connect()
         return self._connection
@@ -298,7 +421,9 @@ class PostgresDatabase:
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
             return StoreUnavailable(f"{self.name} is read-only; nothing was written.")
         if isinstance(error, asyncpg.QueryCanceledError):
-            return StoreUnavailable(f"{self.name} took longer than {self._statement_timeout:g} s; nothing was written.")
+            return StoreUnavailable(
+                f"{self.name} took longer than {self._timeouts.slow_statement:g} s; nothing was written."
+            )
         if isinstance(error, _REFUSED):
             return StoreUnavailable(f"{self.name} refused the connection: {_describe(error)}.")
         return StoreError(f"{self.name} refused a statement: {_describe(error)}.")
@@ -324,6 +449,9 @@ async def _run(connection: asyncpg.Connection, round_: Round, changed: dict[Writ
         if change.fence.alone:
             for write in writes:
                 changed[write] = int((await connection.execute(change.postgres, *write.rows[0])).rpartition(" ")[2])
+                if changed[write]:
+                    for statement, row in zip(change.statements[1:], write.rows[1:], strict=True):
+                        await connection.execute(number_placeholders(statement.text), *row)
             continue
         if change.bulk:
             for write in writes:
@@ -341,6 +469,10 @@ async def _run(connection: asyncpg.Connection, round_: Round, changed: dict[Writ
         hits = {change.key_of(row) for row in found} if len(found) < len(writes) else None
         for write in writes:
             changed[write] = 1 if hits is None else int(change.key_of(write.rows[0]) in hits)
+
+
+async def _keep_session(_: asyncpg.Connection) -> None:
+    """Reset nothing when a reader returns to the pool: it sets nothing, and a reset is a round trip for each read."""
 
 
 def _columns(rows: Sequence[Row]) -> list[list[Any]]:

@@ -3,53 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from waypost.errors import StaleVersion, StoreError
-from waypost.stores.database import Database
+from waypost.errors import StaleVersion
+from waypost.stores.database import (
+    Change,
+    Database,
+    Query,
+    Table,
+    check_key,
+    count_up,
+    delete,
+    from_json,
+    insert,
+    is_key,
+    page,
+    select,
+    to_json,
+    update,
+)
 from waypost.stores.schema import REVISIONS, STATE
-from waypost.stores.statements import Change, Query, Table, count_up, delete, insert, page, select, update
-
-MAX_KEY_BYTES: Final = 512
-_SHORTENED_KEY_BYTES: Final = 400
-
-_encoder: Final = msgspec.json.Encoder()
-from_json: Final[Callable[[str], Any]] = msgspec.json.Decoder().decode
-"""The value of a JSON text."""
-
-
-def to_json(value: Any) -> str:
-    """A value as JSON text; `StoreError` when it has none."""
-    try:
-        return _encoder.encode(value).decode()
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise StoreError(f"A value cannot be stored as JSON: {error}.") from None
-
-
-def is_key(text: str) -> bool:
-    """Whether a text is valid as a key; the store holds nothing under any other."""
-    try:
-        return 0 < len(text.encode()) <= MAX_KEY_BYTES and "\0" not in text
-    except UnicodeEncodeError:
-        return False
-
-
-def check_key(key: str) -> str:
-    """The key itself; `StoreError` when it is not valid."""
-    if not is_key(key):
-        raise StoreError(f"{key[:60]!r} cannot be a key: it takes 1 to {MAX_KEY_BYTES} bytes, none of them NUL.")
-    return key
-
-
-def shorten_key(key: str) -> str:
-    """The key itself, or, for one that is too long, its beginning and its digest."""
-    data = key.encode(errors="surrogatepass")
-    if len(data) <= MAX_KEY_BYTES:
-        return key
-    return f"{data[:_SHORTENED_KEY_BYTES].decode(errors='ignore')}#{sha256(data).hexdigest()}"
 
 
 async def check_fence(write: Awaitable[int], what: str) -> None:
@@ -71,10 +44,14 @@ class Document(NamedTuple):
 
 
 class Documents:
-    """All documents of one kind; every change also increments the revision of the kind, in the same transaction."""
+    """All documents of one kind; every change also increments the revision of the kind, in the same transaction.
 
-    def __init__(self, database: Database, table: Table) -> None:
+    `changed` is called with the kind and the id after each commit.
+    """
+
+    def __init__(self, database: Database, table: Table, changed: Callable[[str, str], None]) -> None:
         self._database = database
+        self._changed = changed
         self._noun = table.name.removesuffix("s")
         self._kind = (table.name,)
         self._get = select(table, "id = ?")
@@ -101,12 +78,14 @@ class Documents:
         else:
             write = self._database.write(self._change, (document_id, version, body), self._kind)
         await check_fence(write, f"The {self._noun} {document_id}")
+        self._changed(self._kind[0], document_id)
         return Document(document_id, version + 1, value)
 
     async def remove(self, document_id: str, version: int) -> None:
         """Delete the given version of a document; `StaleVersion` when that is not the current one."""
         write = self._database.write(self._remove, (document_id, version), self._kind)
         await check_fence(write, f"The {self._noun} {document_id}")
+        self._changed(self._kind[0], document_id)
 
 
 def _document(row: Any) -> Document:
@@ -132,10 +111,11 @@ _REMOVE: Final = Change(delete(STATE, ["version"]))
 
 
 class State:
-    """JSON values by scope and key."""
+    """JSON values by scope and key; `changed` is called with both after each commit of a counted one."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, changed: Callable[[str, str], None]) -> None:
         self._database = database
+        self._changed = changed
 
     async def get(self, scope: str, key: str) -> Entry | None:
         """The value under a key, if there is one."""
@@ -164,6 +144,8 @@ class State:
         else:
             write = self._database.write(change, (scope, key, version, text), *then)
         await check_fence(write, f"The value {scope}/{key}")
+        if counted:
+            self._changed(scope, key)
         return Entry(scope, key, version + 1, value)
 
     async def remove(self, scope: str, key: str, version: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from waypost.errors import StoreDamaged
-from waypost.stores.statements import INTEGER, REAL, TEXT, Table
+from waypost.stores.database import INTEGER, REAL, TEXT, Table
 
 SESSIONS: Final = Table("sessions", id=TEXT, version=INTEGER, principal=TEXT, expires_at=REAL, body=TEXT)
 TASKS: Final = Table(
@@ -57,6 +57,18 @@ SKILLS, PROMPTS, EXECUTABLES, DEFINITIONS, KEYS, POLICIES = (
 )
 REVISIONS: Final = Table("revisions", kind=TEXT, number=INTEGER)
 """How often the documents of a kind, or the values of a counted scope, were changed."""
+REPLICAS: Final = Table(
+    "replicas",
+    id=TEXT,
+    address=TEXT,
+    version=TEXT,
+    config_digest=TEXT,
+    started_at=REAL,
+    last_seen_at=REAL,
+    status=TEXT,
+)
+WORKERS: Final = Table("workers", keys=2, replica=TEXT, id=TEXT, version=INTEGER, body=TEXT)
+BUDGETS: Final = Table("budgets", id=TEXT, version=INTEGER, expires_at=REAL, body=TEXT)
 
 TABLES: Final = (
     SESSIONS,
@@ -77,6 +89,9 @@ TABLES: Final = (
     KEYS,
     POLICIES,
     REVISIONS,
+    REPLICAS,
+    WORKERS,
+    BUDGETS,
 )
 
 
@@ -178,7 +193,40 @@ _REVISIONS: Final = """
 CREATE TABLE revisions (kind {text} PRIMARY KEY, number {integer} NOT NULL){loosely}
 """
 
-MIGRATIONS: Final = (Migration(1, "first tables", _FIRST), Migration(2, "revisions of documents", _REVISIONS))
+_REPLICAS: Final = """
+CREATE TABLE replicas (
+    id {text} PRIMARY KEY, address {text} NOT NULL, version {text} NOT NULL, config_digest {text} NOT NULL,
+    started_at {real} NOT NULL, last_seen_at {real} NOT NULL, status {text} NOT NULL){loosely}
+"""
+
+# The kind of a pending move is the beginning of what its reservation holds; see `stores.instances`.
+_INSTANCE_FILTERS: Final = """
+CREATE INDEX instances_by_status ON instances (status, id);
+CREATE INDEX instances_by_definition_status ON instances (definition, status, id);
+CREATE INDEX instances_by_definition_state ON instances (definition, state, id);
+CREATE INDEX instances_by_pending ON instances (substr(reserved, 1, 13), id) WHERE reserved_until > 0
+"""
+
+_WORKERS: Final = """
+CREATE TABLE workers (
+    replica {text} NOT NULL, id {text} NOT NULL, version {integer} NOT NULL, body {text} NOT NULL,
+    PRIMARY KEY (replica, id))
+"""
+
+_BUDGETS: Final = """
+CREATE TABLE budgets (
+    id {text} PRIMARY KEY, version {integer} NOT NULL, expires_at {real} NOT NULL, body {text} NOT NULL){loosely};
+CREATE INDEX budgets_by_expiry ON budgets (expires_at)
+"""
+
+MIGRATIONS: Final = (
+    Migration(1, "first tables", _FIRST),
+    Migration(2, "revisions of documents", _REVISIONS),
+    Migration(3, "replicas", _REPLICAS),
+    Migration(4, "filters of instances", _INSTANCE_FILTERS),
+    Migration(5, "workers of replicas", _WORKERS),
+    Migration(6, "budgets of limits", _BUDGETS),
+)
 LATEST: Final = MIGRATIONS[-1].number
 
 
@@ -186,7 +234,8 @@ def missing_migrations(newest: int, where: str) -> tuple[Migration, ...]:
     """The migrations a database at version `newest` still needs; `StoreDamaged` when a newer program wrote it."""
     if newest > LATEST:
         raise StoreDamaged(
-            f"{where} was written by a newer Waypost (its tables are at step {newest}, this one knows {LATEST}); "
-            "use that version, or restore a backup from before."
+            f"{{where}} was written by a newer Waypost (its tables are at step {newest}, this one knows {LATEST}); "
+            "use that version, or restore a backup from before.",
+            where,
         )
     return MIGRATIONS[newest:]

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from waypost.stores.database import Database
-from waypost.stores.records import check_fence, check_key, is_key, to_json
+from waypost.stores.database import (
+    INTEGER,
+    REAL,
+    TEXT,
+    Change,
+    Database,
+    Query,
+    check_key,
+    delete,
+    delete_where,
+    from_json,
+    insert,
+    is_key,
+    select,
+    to_json,
+    update,
+)
+from waypost.stores.records import check_fence
 from waypost.stores.schema import EVENTS, SESSIONS
-from waypost.stores.statements import INTEGER, REAL, TEXT, Change, Query, delete, delete_where, insert, select, update
+from waypost.stores.secrecy import StoredSecrets
 
 SESSION_TTL_S: Final = 7 * 24 * 3600.0
 """How long a session is kept after it was last saved."""
@@ -63,7 +78,7 @@ class SessionStore:
 
     async def save(self, record: SessionRecord) -> SessionRecord:
         """Save a session; `StaleVersion` when it was saved since this record was read."""
-        body, expires_at = to_json(record), time.time() + SESSION_TTL_S
+        body, expires_at = to_json(record), self._database.now() + SESSION_TTL_S
         if record.revision == 0:
             write = self._database.write(_CREATE, (check_key(record.id), 1, record.principal, expires_at, body))
         else:
@@ -91,6 +106,8 @@ class StoredEvent(NamedTuple):
     message: str
 
 
+_SAID: Final = ("params", "result", "error")
+"""The members of a message that tools fill in."""
 _APPEND_EVENTS: Final = Change(insert(EVENTS, "skip"), bulk=True)
 _EVENTS_AFTER: Final = Query(
     "SELECT number, message FROM events WHERE session = ? AND stream = ? AND number > ? ORDER BY number LIMIT ?"
@@ -104,13 +121,23 @@ _SWEEP_EVENTS: Final = Change(delete_where(EVENTS, "expires_at < ?", [REAL], lim
 class EventLog:
     """Numbered messages by session and stream, which a client may request again after `Last-Event-ID`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, secrets: StoredSecrets) -> None:
         self._database = database
+        self._secrets = secrets
 
     async def append(self, events: Sequence[StoredEvent]) -> None:
-        """Add messages; one whose number exists is skipped, so that a retry is harmless."""
+        """Add messages, without secrets; one whose number exists is skipped, so that a retry is harmless."""
         if events:
-            await self._database.write(_APPEND_EVENTS, *events)
+            await self._database.write(_APPEND_EVENTS, *map(self._hide, events))
+
+    def _hide(self, event: StoredEvent) -> StoredEvent:
+        if not self._secrets.are_in(event.message):
+            return event
+        message = from_json(event.message)
+        parts = message if isinstance(message, list) else [message]  # a batch
+        for part in parts:
+            part.update({name: self._secrets.hide(part[name]) for name in _SAID if name in part})
+        return event._replace(message=to_json(message))
 
     async def after(self, session: str, stream: str, number: int, limit: int = 1000) -> list[tuple[int, bytes]]:
         """The messages after a number, in order."""

@@ -21,6 +21,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import chain
+from math import ceil
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, Literal, cast, get_args
@@ -31,8 +32,18 @@ import apsw
 from waypost.errors import Busy, StoreDamaged, StoreError, StoreUnavailable
 from waypost.loops import running_loop
 from waypost.stores import schema
-from waypost.stores.database import Outcome, Point, Write, WriteQueue, split_into_rounds
-from waypost.stores.statements import Change, Query, Row, Statement
+from waypost.stores.database import (
+    DEFAULT_TIMEOUT_S,
+    Outcome,
+    Point,
+    Query,
+    Row,
+    Statement,
+    Write,
+    WriteQueue,
+    deadline_of,
+    split_into_rounds,
+)
 
 Synchronous = Literal["FULL", "NORMAL"]
 LIBRARY_VERSION: Final = apsw.sqlite_lib_version()
@@ -78,11 +89,10 @@ _FILE_ERRORS: Final = (
 _READER_THREADS: Final = 2
 _MAX_QUEUED_READS: Final = 10_000
 _Read = tuple[str, Sequence[Any], asyncio.Future[Sequence[Row]]]
-_BUSY_TIMEOUT_S: Final = 5.0
 _log: Final = logging.getLogger(__name__)
 
 
-def create_database(url: str, data: Path) -> SqliteDatabase:
+def create_database(url: str, data: Path, timeout: float = DEFAULT_TIMEOUT_S) -> SqliteDatabase:
     """The database of a `sqlite:` URL: a file in the data directory, a file elsewhere, or one in memory."""
     parts = urlsplit(url)
     if parts.netloc:
@@ -95,7 +105,7 @@ def create_database(url: str, data: Path) -> SqliteDatabase:
     name = unquote(parts.path.removeprefix("/"))
     if name in ("", ":memory:"):
         return SqliteDatabase()
-    return SqliteDatabase(data / name, synchronous=cast("Synchronous", synchronous))
+    return SqliteDatabase(data / name, synchronous=cast("Synchronous", synchronous), busy=timeout)
 
 
 class SqliteDatabase:
@@ -106,7 +116,7 @@ class SqliteDatabase:
         path: Path | None = None,
         *,
         synchronous: Synchronous = "FULL",
-        busy: float = _BUSY_TIMEOUT_S,
+        busy: float = DEFAULT_TIMEOUT_S,
         at: Callable[[Point], None] = lambda _: None,
     ) -> None:
         self.path = path
@@ -114,7 +124,10 @@ class SqliteDatabase:
         self._synchronous: Synchronous = synchronous
         self._busy = busy
         self._at = at
-        self._queue = WriteQueue(lambda: self._start_writer().wake(), self.name)
+        self._queue = WriteQueue(lambda: self._start_writer().wake_ups.put(True), self.name)
+        self.write = self._queue.put
+        self.now = time.time
+        """The time of this machine, whose processes alone use the file."""
         self._memory: apsw.Connection | None = None
         self._writer: Writer | None = None
         self._readers: Readers | None = None
@@ -134,8 +147,24 @@ class SqliteDatabase:
         """False: a file belongs to one hub; others only read it."""
         return False
 
+    @property
+    def bus_url(self) -> str:
+        """Within the process: there are no replicas."""
+        return "local"
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last write failed because the database was not available."""
+        return self._queue.is_failing
+
+    @property
+    def is_responding(self) -> bool:
+        """True: it is in this process."""
+        return True
+
     async def open(self) -> None:
         """Start the writer thread and wait until it has opened the database."""
+        # Several callers wait for one writer: one that is cancelled must not cancel the opening for the others.
         await asyncio.shield(asyncio.wrap_future(self._start_writer().opened))
 
     async def close(self) -> None:
@@ -146,10 +175,6 @@ class SqliteDatabase:
             await asyncio.to_thread(readers.stop)
         if writer is not None:
             await asyncio.to_thread(writer.stop)
-
-    def write(self, change: Change, *rows: Row) -> asyncio.Future[int]:
-        """Queue a change for the next transaction."""
-        return self._queue.put(change, rows)
 
     async def read(self, query: Query, *given: Any) -> Sequence[Row]:
         """The rows of a query, as of the last commit; a file that cannot be written may still be read."""
@@ -212,7 +237,9 @@ class SqliteDatabase:
 
     def _start_writer(self) -> Writer:
         if self._writer is None or self._writer.has_failed:
-            self._writer = Writer(self._open, self._queue, self.name, self._at, keep_open=self.path is None)
+            if self._writer is not None:  # it still refuses what is queued, and must not refuse it for the next one
+                self._writer.stop()
+            self._writer = Writer(self._open, self._queue, self.name, self._busy, self._at, keep_open=self.path is None)
         return self._writer
 
     def _open(self) -> apsw.Connection:
@@ -253,6 +280,7 @@ class Writer:
         connect: Callable[[], apsw.Connection],
         queue: WriteQueue,
         name: str,
+        busy: float,
         at: Callable[[Point], None],
         *,
         keep_open: bool,
@@ -263,25 +291,22 @@ class Writer:
         self._connect = connect
         self._queue = queue
         self._name = name
+        self._busy = busy
+        self._wait_fifths = 5
+        """How much of that time the connection waits for a lock at the moment."""
         self._at = at
         self._keep_open = keep_open
         self._batches = _BatchRunner()
-        self._wake_ups: SimpleQueue[bool] = SimpleQueue()
+        self.has_failed = False
+        """Whether the database could not be opened."""
+        self.wake_ups: SimpleQueue[bool] = SimpleQueue()
+        """True has the thread look at the queue of writes, false also ends it."""
         self._thread = threading.Thread(target=self._run, name="waypost-store-writer", daemon=True)
         self._thread.start()
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether the database could not be opened."""
-        return self.opened.done() and self.opened.exception() is not None
-
-    def wake(self) -> None:
-        """Have the thread look at the queue."""
-        self._wake_ups.put(True)
-
     def stop(self) -> None:
         """Finish the queued writes and end the thread."""
-        self._wake_ups.put(False)
+        self.wake_ups.put(False)
         self._thread.join()
 
     def _run(self) -> None:
@@ -289,12 +314,13 @@ class Writer:
             connection = self._connect()
         except Exception as error:
             refusal = self._to_store_error(error)
+            self.has_failed = True
             self.opened.set_exception(refusal)
             while batch := self._queue.take_batch():
                 deliver(batch, [refusal] * len(batch))
             return
         self.opened.set_result(connection)
-        while self._wake_ups.get():
+        while self.wake_ups.get():
             self._serve(connection)
         self._serve(connection)
         if not self._keep_open:
@@ -303,8 +329,18 @@ class Writer:
     def _serve(self, connection: apsw.Connection) -> None:
         while batch := self._queue.take_batch():
             with self.turn:
+                self._limit_wait(connection, batch)
                 outcomes = self._outcomes(connection, batch)
+            self._queue.note(batch, outcomes)
             deliver(batch, outcomes)
+
+    def _limit_wait(self, connection: apsw.Connection, batch: list[Write]) -> None:
+        """Have the batch wait for a lock of another process only as long as its callers wait, in fifths of that."""
+        left = deadline_of(batch, self._busy) - time.monotonic()
+        fifths = min(ceil(5 * left / self._busy), 5)
+        if fifths != self._wait_fifths:
+            connection.set_busy_timeout(round(self._busy * fifths * 200))
+            self._wait_fifths = fifths
 
     def _outcomes(self, connection: apsw.Connection, batch: list[Write]) -> Sequence[Outcome]:
         """Run a batch in one transaction; the outcome of each write.
@@ -316,11 +352,11 @@ class Writer:
             try:
                 return self._transaction(connection, batch, self._batches.run)
             except _FenceFailed:
-                return self._transaction(connection, batch, _run_in_order)
+                return self._transaction(connection, batch, lambda one, writes: [_run_change(one, w) for w in writes])
         except Exception as error:
             if len(batch) > 1 and not isinstance(error, _FILE_ERRORS):
                 return [self._outcomes(connection, [write])[0] for write in batch]
-            return [self._to_store_error(error)] * len(batch)
+            return [self._to_store_error(error, connection)] * len(batch)
 
     def _transaction(
         self,
@@ -329,6 +365,7 @@ class Writer:
         apply: Callable[[apsw.Connection, Sequence[Write]], Sequence[Outcome]],
     ) -> Sequence[Outcome]:
         try:
+            # The lock for writing at once: asked for later, it is refused where another process has written meanwhile.
             connection.execute("BEGIN IMMEDIATE")
             self._at("begun")
             outcomes = apply(connection, batch)
@@ -340,16 +377,14 @@ class Writer:
             raise
         return outcomes
 
-    def _to_store_error(self, error: Exception) -> Exception:
+    def _to_store_error(self, error: Exception, connection: apsw.Connection | None = None) -> Exception:
+        if isinstance(error, apsw.IOError) and connection is not None and connection.system_errno == errno.EROFS:
+            return StoreUnavailable(_UNAVAILABLE[apsw.ReadOnlyError], self._name)
         if isinstance(error, apsw.Error):
             return to_store_error(error, self._name)
         if isinstance(error, StoreError):
             return error
         return StoreError(f"{self._name} cannot hold that: {error}.")
-
-
-def _run_in_order(connection: apsw.Connection, batch: Sequence[Write]) -> Sequence[Outcome]:
-    return [_run_change(connection, write) for write in batch]
 
 
 def _run_change(connection: apsw.Connection, write: Write) -> int:
@@ -421,7 +456,7 @@ def deliver(batch: Iterable[Write], outcomes: Iterable[Outcome]) -> None:
     """Set the results on the event loops that the writes came from, one call per loop; closed loops are skipped."""
     by_loop: defaultdict[asyncio.AbstractEventLoop, list[tuple[Write, Outcome]]] = defaultdict(list)
     for pair in zip(batch, outcomes, strict=True):
-        by_loop[pair[0].loop].append(pair)
+        by_loop[pair[0].future.get_loop()].append(pair)
     for loop, some in by_loop.items():
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_resolve, some)
@@ -503,7 +538,7 @@ def create_file(path: Path) -> None:
         if not path.exists():
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
     except OSError as error:
-        raise StoreUnavailable(f"The store {path} cannot be created: {error.strerror}.") from None
+        raise StoreUnavailable(f"{{where}} cannot be created: {error.strerror}.", f"The store {path}") from None
 
 
 @contextmanager
@@ -646,20 +681,20 @@ def check_once(connection: apsw.Connection, where: str, written_by: int) -> None
 def damage_error(where: str, finding: object) -> StoreDamaged:
     """The error for a file whose content is damaged."""
     finding = str(finding).replace("\n", " ").removeprefix("*** in database main *** ")
-    return StoreDamaged(f"{where} is damaged ({finding}); move it away and restore a backup.")
+    return StoreDamaged(f"{{where}} is damaged ({finding}); move it away and restore a backup.", where)
 
 
 def to_store_error(error: apsw.Error, where: str) -> StoreError:
     """The store's error for an error of SQLite, by its class and extended result code."""
     if isinstance(error, apsw.NotADBError):
-        return StoreDamaged(f"{where} is not a SQLite database; move it away and restore a backup.")
+        return StoreDamaged("{where} is not a SQLite database; move it away and restore a backup.", where)
     extended = getattr(error, "extendedresult", 0)  # errors of apsw itself, such as a wrong number of values, have none
     if isinstance(error, apsw.CorruptError) or extended in _DAMAGED_CODES:
         return damage_error(where, error)
     if extended == apsw.SQLITE_READONLY_DBMOVED:
-        return StoreUnavailable(_MOVED.format(where=where))
+        return StoreUnavailable(_MOVED, where)
     message = _UNAVAILABLE.get(type(error))
     if message is None:
-        return StoreError(f"{where} refused a statement: {error}.")
+        return StoreError(f"{{where}} refused a statement: {error}.", where)
     code = apsw.mapping_extended_result_codes.get(extended, extended)
-    return StoreUnavailable(message.format(where=where, error=error, code=code))
+    return StoreUnavailable(message.format(where="{where}", error=error, code=code), where)

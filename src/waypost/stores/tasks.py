@@ -6,10 +6,25 @@ from typing import Any, Final
 
 import msgspec
 
-from waypost.stores.database import Database
-from waypost.stores.records import check_fence, check_key, from_json, is_key, to_json
+from waypost.stores.database import (
+    REAL,
+    Change,
+    Database,
+    Query,
+    check_key,
+    delete,
+    delete_where,
+    from_json,
+    insert,
+    is_key,
+    page,
+    select,
+    to_json,
+    update,
+)
+from waypost.stores.records import check_fence
 from waypost.stores.schema import HOLDERS, REQUESTS, TASKS
-from waypost.stores.statements import REAL, Change, Query, delete, delete_where, insert, page, select, update
+from waypost.stores.secrecy import StoredSecrets
 
 
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +56,16 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.status in ("completed", "failed", "cancelled")
 
 
+_ANSWERED: Final = ("status_message", "result", "error", "input_requests")
+"""The fields with what a tool said."""
 _GET: Final = select(TASKS, "id = ?")
 _OWN: Final = select(TASKS, "id = ? AND principal = ?")
 _PAGE: Final = page(TASKS, "principal")
 _CREATE: Final = Change(insert(TASKS, "skip"))
 _SAVE: Final = Change(update(TASKS, ["version"], ["holder", "status", "expires_at", "body"]))
+_FIND: Final = select(
+    TASKS, "id > ? AND (? = '' OR principal = ?) AND (? = '' OR status = ?)", order=("id",), limit=True
+)
 _HELD: Final = Query("SELECT id, version FROM tasks WHERE holder = ? AND holder <> '' ORDER BY id")
 _SWEEP: Final = Change(delete_where(TASKS, "expires_at < ?", [REAL], limit=1000))
 _KEEP_HOLDER: Final = Change(insert(HOLDERS, "replace"))
@@ -59,8 +79,9 @@ _decoder: Final = msgspec.json.Decoder(TaskRecord)
 class TaskStore:
     """Tasks by id, and the processes (holders) that run them."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, secrets: StoredSecrets) -> None:
         self._database = database
+        self.secrets = secrets
 
     async def load(self, task_id: str) -> TaskRecord | None:
         """The task with that id, if there is one."""
@@ -73,8 +94,13 @@ class TaskStore:
         return _record(rows[0]) if rows else None
 
     async def save(self, record: TaskRecord) -> TaskRecord:
-        """Save a task; `StaleVersion` when it was saved since this record was read."""
-        now = (record.holder, record.status, record.expires_at, to_json(record))
+        """Save a task, without secrets; `StaleVersion` when it was saved since this record was read."""
+        body = to_json(record)
+        if self.secrets.are_in(body):
+            hidden = {name: self.secrets.hide(getattr(record, name)) for name in _ANSWERED}
+            record = msgspec.structs.replace(record, **hidden)
+            body = to_json(record)
+        now = (record.holder, record.status, record.expires_at, body)
         if record.version == 0:
             write = self._database.write(_CREATE, (check_key(record.id), 1, record.principal, *now))
         else:
@@ -85,6 +111,13 @@ class TaskStore:
     async def page(self, principal: str, after: str | None, limit: int) -> list[TaskRecord]:
         """Tasks of one principal sorted by id, starting after `after`."""
         return [_record(row) for row in await self._database.read(_PAGE, principal, after or "", limit)]
+
+    async def find(self, after: str, principal: str, status: str, limit: int) -> list[TaskRecord]:
+        """Tasks sorted by id, starting after `after`; an empty principal or status is any."""
+        if not all(not text or is_key(text) for text in (after, principal)):
+            return []
+        rows = await self._database.read(_FIND, after, principal, principal, status, status, limit)
+        return [_record(row) for row in rows]
 
     async def held(self, holder: str) -> dict[str, int]:
         """The id and version of each task that a process runs."""
@@ -138,8 +171,9 @@ _SWEEP_REQUESTS: Final = Change(delete_where(REQUESTS, "expires_at > 0 AND expir
 class Requests:
     """Answers to requests, so that a repeated request is not carried out twice."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, secrets: StoredSecrets) -> None:
         self._database = database
+        self._secrets = secrets
 
     async def get(self, scope: str, key: str) -> RequestRecord | None:
         """The answer under a key, if there is one."""
@@ -148,11 +182,15 @@ class Requests:
 
     async def put(self, record: RequestRecord) -> bool:
         """Add an answer; false, and nothing changes, when the key has one already."""
-        return bool(await self._database.write(_PUT_REQUEST, record.row()))
+        return bool(await self._database.write(_PUT_REQUEST, self._row(record)))
 
     async def replace(self, record: RequestRecord) -> None:
         """Add an answer or replace the one under its key."""
-        await self._database.write(_REPLACE_REQUEST, record.row())
+        await self._database.write(_REPLACE_REQUEST, self._row(record))
+
+    def _row(self, record: RequestRecord) -> tuple[Any, ...]:
+        row = record.row()
+        return (*row[:-1], to_json(self._secrets.hide(record.answer))) if self._secrets.are_in(row[-1]) else row
 
     async def sweep(self, now: float) -> int:
         """Delete some expired answers; returns how many."""

@@ -334,6 +334,8 @@ class Offers:
     templates: list[Data] | None = field(default_factory=list)
     is_subscribable: bool = False
     """Whether it notifies of changed resources."""
+    has_tasks: bool = False
+    """Whether its tools may run as tasks."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -347,6 +349,7 @@ async def list_offers(client: Client) -> Offers:
         if error.code != METHOD_NOT_FOUND or "tools" in declared:
             raise
         offers = Offers([])
+    offers.has_tasks = tasks.supports_tasks(client.version, declared)
     if "prompts" in declared:
         offers.prompts = await _list(client, "prompts/list", "prompts", offers.problems)
     if "resources" in declared:

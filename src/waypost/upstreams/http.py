@@ -13,7 +13,7 @@ import msgspec
 from waypost.config.models import McpConnection
 from waypost.errors import RemoteError
 from waypost.loops import running_loop
-from waypost.upstreams.http1 import (
+from waypost.outbound.http1 import (
     Address,
     ConnectionPool,
     EventStream,

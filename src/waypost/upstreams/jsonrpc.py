@@ -260,6 +260,7 @@ class JsonRpcClient:
         request_id = next(self._ids)
         future = self.send_request(request_id, method, params, meta, convert)
         try:
+            # Not even `asyncio.timeout`, which each round trip would pay for: such a caller has a deadline of its own.
             if self._timeout == math.inf:
                 return await future
             async with asyncio.timeout(self._timeout):
@@ -326,6 +327,7 @@ class JsonRpcClient:
             note = Reply.of({"method": message.method, "params": params})
             for listener in tuple(self._listeners):
                 listener(note)
+        # A server that floods its client with requests gets no answer to those beyond the limit.
         elif len(self._background.tasks) < _MAX_ANSWERING:
             self._background.start(lambda: self._respond(message))
 

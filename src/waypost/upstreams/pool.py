@@ -12,7 +12,7 @@ import msgspec
 
 from waypost.config.models import Connection, McpConnection
 from waypost.errors import RemoteError, ToolError
-from waypost.runtime.component import Change, Component
+from waypost.runtime.component import Change, Component, Switch
 from waypost.settings import Settings
 from waypost.upstreams.client import Offers, RelayClient, list_offers, to_plain
 from waypost.upstreams.server_requests import Downstream
@@ -189,6 +189,7 @@ class Upstreams(Component):
         """Completions of an argument; none where the server does not offer any."""
 
         async def work(client: RelayClient) -> dict[str, Any]:
+            # 2024-11-05 has no capability for completions, so its servers are asked; 2025-06-18 brought the context.
             if at_least(client.version, V2025_03_26) and "completions" not in client.server_capabilities:
                 return {"completion": {"values": []}}
             has_context = at_least(client.version, V2025_06_18)
@@ -247,7 +248,7 @@ class Upstreams(Component):
 
     async def prepare(self, settings: Settings) -> Change | None:
         """Use other connections."""
-        return _Reconnection(self, settings.connections, self.connections)
+        return Switch(partial(setattr, self, "connections"), settings.connections, self.connections)
 
     async def stop(self) -> None:
         """End all sessions; calls that are under way fail."""
@@ -273,6 +274,7 @@ class Upstreams(Component):
     ) -> _Result:
         connection = self.connections.get(name)
         upstream = self._upstreams.get(name)
+        # The usual case: the same object shows that no reload replaced the connection, without comparing its fields.
         if upstream is not None and upstream.connection is connection:
             return await upstream.use(work, within)
         if not isinstance(connection, McpConnection) or connection.transport is None:
@@ -319,6 +321,7 @@ class Upstreams(Component):
         """The upstream of a user; of too many, the one that was not used for the longest goes."""
         self._check_open(name)
         users = self._personal.setdefault(name, {})
+        # Removed and added again, so that the order of the dict is the order of the last use.
         upstream = users.pop(principal, None)
         if upstream is None or upstream.connection != connection:
             if upstream is not None:
@@ -345,21 +348,9 @@ def _redact(problem: RemoteError | UpstreamUnavailable, secrets: Iterable[str]) 
     """A problem without the credential that was shown, which servers like to repeat."""
     message = problem.message if isinstance(problem, RemoteError) else str(problem)
     for secret in secrets:
+        # Also without its scheme, such as `Bearer`.
         for part in {secret, secret.rpartition(" ")[2]}:
             message = message.replace(part, _REDACTED) if len(part) >= _MIN_SECRET_LENGTH else message
     if isinstance(problem, RemoteError):
         return RemoteError(message, problem.code, problem.data)
     return UpstreamUnavailable(message, delivered=problem.delivered)
-
-
-class _Reconnection(Change):
-    """Other connections; a session over one that stays as it was goes on."""
-
-    def __init__(self, upstreams: Upstreams, new: Mapping[str, Connection], old: Mapping[str, Connection]) -> None:
-        self._upstreams, self._new, self._old = upstreams, new, old
-
-    def commit(self) -> None:
-        self._upstreams.connections = self._new
-
-    async def rollback(self) -> None:
-        self._upstreams.connections = self._old

@@ -186,6 +186,7 @@ class _Child(asyncio.BaseProtocol):
 
     async def write(self, data: bytes) -> None:
         """Write a line; raises when that cannot reach the process any more."""
+        # Again after each wake-up: another writer may have filled the buffer first.
         while not self._is_writable.is_set():
             await self._is_writable.wait()
         if self._lost is not None:
@@ -219,6 +220,7 @@ class _Child(asyncio.BaseProtocol):
     def _watch_exit(self, popen: subprocess.Popen[bytes]) -> None:
         loop = asyncio.get_running_loop()
         if sys.platform == "linux":
+            # A pidfd needs neither a thread nor the SIGCHLD handler of the program around the hub.
             number = os.pidfd_open(popen.pid)
             loop.add_reader(number, self._reap, popen, number)
         elif popen.poll() is None:
@@ -267,6 +269,7 @@ class _Child(asyncio.BaseProtocol):
     def _take_message(self, line: bytes) -> None:
         if self._lost is not None:
             return
+        # Some servers print a banner to standard output; that is a log line, not a message.
         if line.lstrip().startswith(b"{"):
             self._has_answered = True
             self.receive(line)
@@ -294,6 +297,7 @@ class _Output(asyncio.Protocol):
         if len(data) <= MAX_SLICE_BYTES or self._stream is None:
             self._feed(data)
             return
+        # Nothing more is read while the slices of what arrived take their turns with other work.
         self._stream.pause_reading()
         self._feed_slice(self._stream, data, 0)
 

@@ -49,8 +49,11 @@ def find_task_tools(tools: Iterable[Any]) -> set[str]:
 
 
 def supports_tasks(version: str, capabilities: Mapping[str, Any]) -> bool:
-    """Whether a server with sessions declares that tools may be called as tasks."""
+    """Whether a server declares that its tools may run as tasks."""
     found: Any = capabilities
+    if is_modern(version):
+        found = found.get("extensions")
+        return isinstance(found, dict) and EXTENSION in found
     for name in ("tasks", "requests", "tools"):
         found = found.get(name) if isinstance(found, dict) else None
     return version == V2025_11_25 and isinstance(found, dict) and "call" in found

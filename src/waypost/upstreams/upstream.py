@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from waypost.config.models import McpConnection
 from waypost.errors import DeadlineExceeded, RemoteError, UnsupportedVersion
-from waypost.execution.deadline import Deadline
+from waypost.execution.limits import Deadline
 from waypost.loops import running_loop
 from waypost.upstreams.client import METHOD_NOT_FOUND, NEWEST_FIRST, Client, RelayClient, negotiate_version
 from waypost.upstreams.jsonrpc import Reply, Unanswered
@@ -395,7 +395,7 @@ class Upstream:
             if self._is_closed:
                 raise self._closed_error()
             if (left := self._backoff.seconds_left) > 0:
-                raise UpstreamUnavailable(f"{self._backoff.problem} It is tried again in {left:.1f} s.")
+                raise UpstreamUnavailable(f"{self._backoff.problem} It is tried again in {max(left, 0.1):.1f} s.")
             self._starting = running_loop().create_task(self._start())
         # A caller that stops waiting does not take the session away from the others.
         return await asyncio.shield(self._starting)

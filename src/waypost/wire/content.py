@@ -123,10 +123,3 @@ def contents(uri: str, value: str | bytes, mime_type: str | None = None) -> Cont
     """The contents of a resource, from text or bytes."""
     kind = mime_type or UNSET
     return BlobContents(uri, value, kind) if isinstance(value, bytes) else TextContents(uri, value, kind)
-
-
-def as_block(value: Block | EmbeddedResource | str) -> Block:
-    """One content block from what a handler may return for one."""
-    if isinstance(value, str):
-        return Text(value)
-    return value.block() if isinstance(value, EmbeddedResource) else value

@@ -6,16 +6,20 @@ import json
 import re
 from array import array
 from itertools import accumulate
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from waypost.errors import InvalidRequest, ParseError
+from waypost.errors import InvalidParams, InvalidRequest, ParseError
 
 RequestId: TypeAlias = int | str
 
-MAX_DEPTH: Final = 64
+DEFAULT_DEPTH: Final = 64
+"""How deeply a message may be nested where no setting says otherwise."""
+P = TypeVar("P", bound=msgspec.Struct)
+_DECODERS: Final[dict[type[msgspec.Struct], msgspec.json.Decoder[Any]]] = {}
+"""Made when a kind of parameters is first read."""
 
 
 class Message(msgspec.Struct):
@@ -28,34 +32,58 @@ class Message(msgspec.Struct):
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
 
+    def read(self, kind: type[P]) -> P:
+        """Its parameters as `kind`; what does not fit is `InvalidParams`."""
+        decoder = _DECODERS.get(kind)
+        if decoder is None:
+            decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+        try:
+            decoded: P = decoder.decode(b"{}" if self.params is UNSET else self.params)
+        except msgspec.ValidationError as error:
+            raise InvalidParams(f"Invalid params: {error}.") from None
+        return decoded
+
 
 class _Identified(msgspec.Struct):
     id: RequestId | UnsetType = UNSET
 
 
 _decode_message: Final = msgspec.json.Decoder(Message).decode
+MAX_BATCH_MESSAGES: Final = 100
+"""They run at once, and each may ask for a whole list."""
 _decode_batch: Final = msgspec.json.Decoder(list[Raw]).decode
 _decode_identified: Final = msgspec.json.Decoder(_Identified).decode
 encode: Final = msgspec.json.Encoder().encode
 decode: Final = msgspec.json.decode
 
-_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_STRING: Final = re.compile(rb'"[^"]*+"?')
+_NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _TO_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 
 
-def is_too_deep(data: bytes, limit: int = MAX_DEPTH) -> bool:
+def is_too_deep(data: bytes, limit: int) -> bool:
     """Whether JSON text nests deeper than `limit`, found without recursion by adding up its brackets."""
     if data.count(b"[") + data.count(b"{") <= limit:
         return False
-    steps = array("b", _STRING.sub(b"", data).translate(_TO_STEPS, _NOT_BRACKETS))
-    return max(accumulate(steps), default=0) > limit
+    if b"\\" in data:  # an escaped quote does not end a text
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    steps = _STRING.sub(b"", data.translate(None, _NOT_STRUCTURE)).translate(_TO_STEPS)
+    # Taking the innermost pairs away, once for each level, is far quicker than adding up in Python.
+    left = steps
+    for _ in range(limit):
+        left = left.replace(b"\x01\xff", b"")
+        if b"\x01\xff" not in left:
+            break
+    if b"\x01\xff" in left or left.count(b"\x01") > limit:
+        return True
+    # What is left open is no JSON, but decoders go down into it before they find out.
+    return b"\x01" in left and max(accumulate(array("b", steps))) > limit
 
 
-def parse(data: bytes) -> Message:
+def parse(data: bytes, max_depth: int = DEFAULT_DEPTH) -> Message:
     """The message in `data`; anything else is a `ParseError` or an `InvalidRequest`."""
-    if is_too_deep(data):
-        raise ParseError(f"JSON is nested deeper than {MAX_DEPTH} levels.")
+    if is_too_deep(data, max_depth):
+        raise _too_deep(max_depth)
     try:
         if not data.isascii():
             data.decode()  # raw parts are decoded later, without a check of their UTF-8
@@ -63,7 +91,7 @@ def parse(data: bytes) -> Message:
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"Not a JSON-RPC message: {error}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if _decode_surrogates(data):
+        if isinstance(_decode_surrogates(data), dict):
             raise InvalidRequest("A text in the message has half of a surrogate pair, which is no character.") from None
         raise ParseError(f"Not valid JSON: {error}.") from None
     if message.jsonrpc != "2.0":
@@ -75,17 +103,26 @@ def parse(data: bytes) -> Message:
     return message
 
 
-def parse_batch(data: bytes) -> list[bytes]:
+def _too_deep(limit: int) -> ParseError:
+    return ParseError(f"JSON is nested deeper than {limit} levels (jsonDepth).")
+
+
+def parse_batch(data: bytes, max_depth: int = DEFAULT_DEPTH) -> list[bytes]:
     """The messages of a JSON-RPC batch, each still to be parsed."""
-    if is_too_deep(data):
-        raise ParseError(f"JSON is nested deeper than {MAX_DEPTH} levels.")
+    if is_too_deep(data, max_depth):
+        raise _too_deep(max_depth)
     try:
-        parts = _decode_batch(data)
+        parts = [bytes(part) for part in _decode_batch(data)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ParseError(f"Not valid JSON: {error}.") from None
+        found = _decode_surrogates(data)
+        if not isinstance(found, list):
+            raise ParseError(f"Not valid JSON: {error}.") from None
+        parts = [json.dumps(part).encode() for part in found]  # each message is answered, the invalid ones with errors
     if not parts:
         raise InvalidRequest("A batch must hold at least one message.")
-    return [bytes(part) for part in parts]
+    if len(parts) > MAX_BATCH_MESSAGES:
+        raise InvalidRequest(f"A batch may hold at most {MAX_BATCH_MESSAGES} messages, not {len(parts)}.")
+    return parts
 
 
 def find_id(data: bytes) -> RequestId | None:
@@ -93,20 +130,20 @@ def find_id(data: bytes) -> RequestId | None:
     try:
         found = _decode_identified(data).id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        given = _decode_surrogates(data).get("id")
+        message = _decode_surrogates(data)
+        given = message.get("id") if isinstance(message, dict) else None
         return given if type(given) is int or (type(given) is str and given.isprintable()) else None
     return None if found is UNSET else found
 
 
-def _decode_surrogates(data: bytes) -> dict[str, Any]:
-    """A message that is invalid only because of lone surrogates, which msgspec refuses; empty for any other."""
+def _decode_surrogates(data: bytes) -> Any:
+    """What is invalid only because of lone surrogates, which msgspec refuses; `None` for anything else."""
     if b"\\ud" not in data.lower():
-        return {}
+        return None
     try:
-        found = json.loads(data)
+        return json.loads(data)
     except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
 
 
 def result(request_id: RequestId, body: bytes) -> bytes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, UnsetType
 
 from waypost.errors import InvalidParams, shorten
 from waypost.wire.definitions import Implementation
@@ -116,23 +116,16 @@ class ReadResource(Round, kw_only=True):
     uri: str
 
 
-class SkillUri(Params, kw_only=True):
-    """`skills/get`"""
+class Uri(Params, kw_only=True):
+    """`skills/get`, `resources/subscribe`, `resources/unsubscribe`"""
 
     uri: str
 
 
-class ReadDirectory(Params, kw_only=True):
+class ReadDirectory(Uri, kw_only=True):
     """`resources/directory/read`"""
 
-    uri: str
     cursor: str | None = None
-
-
-class Subscribe(Params, kw_only=True):
-    """`resources/subscribe`, `resources/unsubscribe`"""
-
-    uri: str
 
 
 class Reference(msgspec.Struct):
@@ -191,23 +184,6 @@ class Listen(Params, kw_only=True):
     """`subscriptions/listen`"""
 
     notifications: ListenFilter
-
-
-P = TypeVar("P", bound=Params)
-
-_DECODERS: Final[dict[type[Params], msgspec.json.Decoder[Any]]] = {}
-
-
-def read(params: Raw | UnsetType, kind: type[P]) -> P:
-    """Decode parameters as `kind`; what does not fit is `InvalidParams`."""
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
-    try:
-        decoded: P = decoder.decode(b"{}" if params is UNSET else params)
-    except msgspec.ValidationError as error:
-        raise InvalidParams(f"Invalid params: {error}.") from None
-    return decoded
 
 
 _CURSOR: Final = b"after:"

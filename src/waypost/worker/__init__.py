@@ -9,14 +9,11 @@ provides and uses triggers, `observers` observes functions of others, `observed_
 
 from waypost.errors import InvocationFailed
 from waypost.worker.channels import Channel, ChannelReader, ChannelWriter, StreamChannelRef
-from waypost.worker.connection import Reconnecting
-from waypost.worker.functions import FunctionRef
+from waypost.worker.connection import Answer, Reconnecting
+from waypost.worker.functions import Bound, FunctionRef, TriggerType
 from waypost.worker.invocations import VOID, InvocationContext, current_invocation, enqueue
-from waypost.worker.loop import Answer
-from waypost.worker.observed_functions import ObserveHooks, Observer, ObserveRejection
-from waypost.worker.observers import ObserverHandle
+from waypost.worker.observers import ObserveHooks, Observer, ObserveRejection, ObserverHandle
 from waypost.worker.publications import Handshake
-from waypost.worker.triggers import Bound, TriggerType
 from waypost.worker.worker import Worker, register_worker
 
 __all__ = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import inspect
 import signal
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
 
+from waypost.loops import maybe_await
 from waypost.worker.worker import Worker
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -38,7 +38,7 @@ async def _run(program: FunctionType) -> None:
     stopped = asyncio.Event()
     for number in _STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    running = asyncio.ensure_future(_call(program))
+    running = asyncio.ensure_future(maybe_await(program()))
     await _wait_for(running, stopped)
     workers = [one for one in program.__globals__.values() if isinstance(one, Worker)]
     if running.done():
@@ -47,12 +47,6 @@ async def _run(program: FunctionType) -> None:
     else:
         running.cancel()
     await asyncio.gather(*(one.shutdown() for one in workers))
-
-
-async def _call(program: FunctionType) -> None:
-    result = program()
-    if inspect.isawaitable(result):
-        await result
 
 
 async def _wait_for(work: asyncio.Future[Any], stopped: asyncio.Event) -> None:

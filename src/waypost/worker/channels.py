@@ -16,7 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from waypost.errors import InvocationFailed
-from waypost.worker.loop import Answer, WorkerLoop
+from waypost.worker.connection import Answer, WorkerLoop
 from waypost.workers.frames import MAX_MESSAGE_BYTES
 
 _log: Final = logging.getLogger(__name__)
@@ -208,7 +208,7 @@ class Channel:
 class Channels:
     """The channels of one worker."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], loop: WorkerLoop, create: Create) -> None:
+    def __init__(self, url: str, headers: Callable[[], Mapping[str, str]], loop: WorkerLoop, create: Create) -> None:
         self.loop = loop
         self._url = url
         self._headers = headers
@@ -225,9 +225,10 @@ class Channels:
     def resolve(self, value: Any) -> Any:
         """A payload with the references in it replaced by ends of channels."""
         if isinstance(value, dict):
-            if _is_ref(value):
-                ref = msgspec.convert(value, StreamChannelRef)
-                return ChannelReader(self, ref) if ref.direction == "read" else ChannelWriter(self, ref)
+            if "access_key" in value:
+                with suppress(msgspec.ValidationError):
+                    ref = msgspec.convert(value, StreamChannelRef)
+                    return ChannelReader(self, ref) if ref.direction == "read" else ChannelWriter(self, ref)
             return {key: self.resolve(one) for key, one in value.items()}
         return [self.resolve(one) for one in value] if isinstance(value, list) else value
 
@@ -239,7 +240,7 @@ class Channels:
         try:
             socket = await connect(
                 _build_url(self._url, ref),
-                additional_headers=self._headers,
+                additional_headers=self._headers(),
                 max_size=MAX_MESSAGE_BYTES,
                 compression=None,
                 proxy=None,
@@ -264,11 +265,6 @@ class Channels:
         for socket in self._sockets:
             socket.close_timeout = _CLOSE_TIMEOUT_S
         await asyncio.gather(*(self.shut(socket) for socket in list(self._sockets)), return_exceptions=True)
-
-
-def _is_ref(value: dict[str, Any]) -> bool:
-    is_text = isinstance(value.get("channel_id"), str) and isinstance(value.get("access_key"), str)
-    return is_text and value.get("direction") in ("read", "write")
 
 
 def _build_url(url: str, ref: StreamChannelRef) -> str:

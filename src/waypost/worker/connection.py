@@ -1,14 +1,18 @@
-"""The connection to the engine, which is made again when it is lost, and the messages on it."""
+"""The event loop of a worker, and the connection to the engine in it, which is made again when it is lost."""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, Union
+from pathlib import Path
+from typing import Any, Final, Generic, TypeAlias, TypeVar, Union
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -19,23 +23,84 @@ from websockets.uri import parse_uri
 
 from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
-from waypost.workers.frames import (
-    MAX_MESSAGE_BYTES,
-    FunctionRegistered,
-    InvocationResult,
-    InvokeFunction,
-    ObserverAdded,
-    ObserveResult,
-    ObserverRemoved,
-    ObserverStateChanged,
-    Ping,
-    Reattach,
-    RegisterTrigger,
-    RegistrationRejected,
-    TriggerRegistrationResult,
-    UnregisterTrigger,
-    WorkerRegistered,
-)
+from waypost.loops import cancel_tasks, start_task
+from waypost.workers import frames
+from waypost.workers.frames import MAX_MESSAGE_BYTES, WorkerRegistered
+
+T = TypeVar("T")
+
+
+class Answer(Generic[T]):
+    """`await` it in any event loop, or wait for its `result()` where there is none; the work has started either way."""
+
+    def __init__(self, running: asyncio.Task[T] | concurrent.futures.Future[T]) -> None:
+        self._running = running
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if isinstance(self._running, asyncio.Task):
+            return self._running.__await__()
+        return asyncio.wrap_future(self._running).__await__()
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait for it, up to `timeout` seconds; not in the worker's own loop, which would wait for itself."""
+        if isinstance(self._running, asyncio.Task):
+            if not self._running.done():
+                raise RuntimeError("This runs in the worker's event loop: await the answer instead.")
+            return self._running.result()
+        return self._running.result(timeout)
+
+
+class WorkerLoop:
+    """The event loop that runs where the worker is made, or else one in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.is_stopped = False
+        """Whether a loop of its own runs nothing any more."""
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._run, name="waypost-worker", daemon=True)
+            self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this loop."""
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Answer[T]:
+        """Start a coroutine, from any thread."""
+        if self.is_current:
+            return Answer(start_task(work, self._tasks))  # the caller may drop the answer
+        if self.is_stopped or self._loop.is_closed():
+            work.close()
+            raise InvocationFailed("The worker was shut down.", "SHUTDOWN")
+        return Answer(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def call(self, action: Callable[..., object], *arguments: Any) -> None:
+        """Call a function in the loop, at once if this is it; calls keep their order."""
+        if self.is_current:
+            action(*arguments)
+        elif not self.is_stopped:
+            self._loop.call_soon_threadsafe(action, *arguments)
+
+    def stop(self) -> None:
+        """End a loop that was made for the worker; called in it, after everything else."""
+        if self._thread is not None:
+            self.is_stopped = True
+            self._loop.stop()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(cancel_tasks(asyncio.all_tasks(self._loop)))
+        finally:
+            self._loop.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +125,18 @@ _OPEN_TIMEOUT_S: Final = 10.0
 
 FromEngine: TypeAlias = Union[  # noqa: UP007  # one union of messages, not of types
     WorkerRegistered,
-    InvokeFunction,
-    InvocationResult,
-    RegisterTrigger,
-    UnregisterTrigger,
-    TriggerRegistrationResult,
-    RegistrationRejected,
-    FunctionRegistered,
-    ObserverAdded,
-    ObserverRemoved,
-    ObserveResult,
-    ObserverStateChanged,
-    Ping,
+    frames.InvokeFunction,
+    frames.InvocationResult,
+    frames.RegisterTrigger,
+    frames.UnregisterTrigger,
+    frames.TriggerRegistrationResult,
+    frames.RegistrationRejected,
+    frames.FunctionRegistered,
+    frames.ObserverAdded,
+    frames.ObserverRemoved,
+    frames.ObserveResult,
+    frames.ObserverStateChanged,
+    frames.Ping,
 ]
 _decode: Final = msgspec.json.Decoder(FromEngine).decode
 
@@ -91,7 +156,7 @@ class Connection:
     def __init__(
         self,
         url: str,
-        headers: Mapping[str, str],
+        headers: Callable[[], Mapping[str, str]],
         pauses: Reconnecting,
         *,
         on_connect: Callable[[], Awaitable[None]],
@@ -145,7 +210,7 @@ class Connection:
         try:
             async with connect(
                 self._url,
-                additional_headers=self._headers,
+                additional_headers=self._headers(),
                 max_size=MAX_MESSAGE_BYTES,
                 compression=None,
                 proxy=None,
@@ -169,7 +234,7 @@ class Connection:
         try:
             if self._registration is not None:
                 # With its token the engine knows the worker again, and keeps what was bound to its id.
-                await self.send(Reattach(self._registration.worker_id, self._registration.reattach_token))
+                await self.send(frames.Reattach(self._registration.worker_id, self._registration.reattach_token))
             await self._on_connect()
             while True:
                 self._handle(await socket.recv(decode=False))
@@ -191,9 +256,35 @@ class Connection:
             _log.exception("a message of the engine could not be handled")
 
 
-def build_headers(token: str, more: Mapping[str, Any]) -> dict[str, str]:
-    """The headers of the connection request."""
+class _HubFile(Struct, rename="camel"):
+    """What a worker needs of the file that a hub leaves in its data directory."""
+
+    workers: str | None = None
+    worker_token: str | None = None
+
+
+def find_token(url: str) -> str:
+    """The token that the hub at an address left in its data directory on this machine; empty if there is none.
+
+    The directory is `WAYPOST_DATA`, else `.waypost` in the current directory. A token is sent to no other address.
+    """
+    try:
+        file = Path(os.environ.get("WAYPOST_DATA") or ".waypost", "hub.json")
+        hub = msgspec.json.decode(file.read_bytes(), type=_HubFile)
+    except (OSError, msgspec.MsgspecError):
+        return ""
+    is_same = hub.workers is not None and _address(hub.workers) == _address(url)
+    return hub.worker_token or "" if is_same else ""
+
+
+def _address(url: str) -> tuple[str, int | None]:
+    parts = urlsplit(url)
+    return "127.0.0.1" if parts.hostname in (None, "localhost") else parts.hostname, parts.port
+
+
+def build_headers(url: str, token: str, more: Mapping[str, Any]) -> dict[str, str]:
+    """The headers of a request to connect; without a token, with the one that a hub on this machine left."""
     headers = {name: str(value) for name, value in more.items()}
-    if token and not any(name.lower() == "authorization" for name in headers):
+    if not any(name.lower() == "authorization" for name in headers) and (token := token or find_token(url)):
         headers["Authorization"] = f"Bearer {token}"
     return headers

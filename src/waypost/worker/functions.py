@@ -1,4 +1,4 @@
-"""The functions that a worker offers: their formats by type hints, and how their calls are answered."""
+"""What a worker offers: functions, with formats by type hints, and types of triggers; and how calls are answered."""
 
 from __future__ import annotations
 
@@ -8,24 +8,35 @@ import inspect
 import logging
 import traceback
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, get_origin
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias, get_origin
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from waypost.capabilities.results import encode_json
 from waypost.capabilities.schemas import signatures
-from waypost.capabilities.schemas.casts import with_defaults
+from waypost.capabilities.schemas.forms import with_defaults
 from waypost.capabilities.schemas.signatures import returns
-from waypost.errors import DefinitionError, InvocationFailed
-from waypost.loops import maybe_await, running_loop
+from waypost.errors import DefinitionError, InvocationFailed, WaypostError
+from waypost.loops import cancel_tasks, maybe_await, start_task
 from waypost.worker.channels import ChannelReader, ChannelWriter
 from waypost.worker.invocations import Send, from_raw, run_as_handler
-from waypost.worker.observed_functions import ObservedFunction, ObserveHooks, Observer
-from waypost.workers.frames import Failure, InvocationResult, InvokeFunction, Observable, RegisterFunction, encode
+from waypost.worker.observers import ObservedFunction, ObserveHooks, Observer, ObserverMessage
+from waypost.workers import frames
+from waypost.workers.frames import (
+    Failure,
+    InvocationResult,
+    InvokeFunction,
+    Observable,
+    RegisterFunction,
+    RegisterTrigger,
+    TriggerRegistrationResult,
+    encode,
+)
 
 Convert: TypeAlias = Callable[[Any], Any]
 _OPEN: Final = (Any, object, dict, Mapping)
@@ -139,6 +150,7 @@ class Handler:
     takes: int
     convert: Convert | None
     is_async: bool
+    observed: ObservedFunction
 
     async def run(self, payload: Any, metadata: Any, threads: Executor) -> Any:
         """The function's result; a plain function runs in a thread."""
@@ -154,11 +166,11 @@ class Handler:
 class FunctionRef:
     """A function that is offered; calling it calls the function itself, without the engine."""
 
-    def __init__(self, function: Function, observed: ObservedFunction, unregister: Callable[[], None]) -> None:
-        self.id = observed.function_id
+    def __init__(self, handler: Handler, unregister: Callable[[], None]) -> None:
+        self.id = handler.frame.id
         self.unregister = unregister
-        self._function = function
-        self._observed = observed
+        self._function = handler.function
+        self._observed = handler.observed
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         """Call the function itself, without the engine."""
@@ -173,11 +185,11 @@ class FunctionRef:
         return list(self._observed.active)
 
 
-def build_handler(function_id: str, function: Function, frame: RegisterFunction) -> Handler:
+def build_handler(function: Function, frame: RegisterFunction, observed: ObservedFunction) -> Handler:
     """The handler of a function; what `frame` does not say is taken from its docstring and type hints."""
-    if not function_id.strip():
+    if not frame.id.strip():
         raise DefinitionError("A function needs an id, such as demo::greet.")
-    takes = _count_arguments(function_id, function)
+    takes = _count_arguments(frame.id, function)
     types = read_type_hints(function)
     first = next(iter(inspect.signature(function).parameters), "") if takes else ""
     hinted = types.get(first, Any)
@@ -187,7 +199,8 @@ def build_handler(function_id: str, function: Function, frame: RegisterFunction)
         frame.response_format = response_format(types.get("return", Any))
     if frame.description is None:
         frame.description = _describe(function)
-    return Handler(frame, function, takes, build_converter(hinted), _is_async(function))
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+    return Handler(frame, function, takes, build_converter(hinted), is_async, observed)
 
 
 def _count_arguments(function_id: str, function: Function) -> int:
@@ -208,10 +221,6 @@ def _describe(function: Function) -> str | None:
     return lines[0] if lines else None
 
 
-def _is_async(function: Function) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-
-
 class Functions:
     """The functions of one worker, and the calls of them that have no answer yet.
 
@@ -226,17 +235,46 @@ class Functions:
         self._threads = ThreadPoolExecutor(min(max_running, _MAX_THREADS), thread_name_prefix="waypost-worker")
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def add(self, handler: Handler) -> None:
+        """Offer a function, in place of another with its id."""
+        self.remove(handler.frame.id)
+        self.handlers[handler.frame.id] = handler
+
+    def remove(self, function_id: str) -> bool:
+        """Offer a function no longer; whether it was offered."""
+        self.release(function_id)
+        return self.handlers.pop(function_id, None) is not None
+
+    def release(self, function_id: str) -> None:
+        """The engine does not accept a function from this worker, so nothing observes it here."""
+        if function_id in self.handlers:
+            self.handlers[function_id].observed.release()
+
+    def connected(self, is_supported: bool) -> None:
+        """The engine has said whether it supports observers."""
+        unused = [function_id for function_id, one in self.handlers.items() if one.observed.hooks.is_active]
+        if unused and not is_supported:
+            _log.warning(
+                "the engine does not support observers, so the hooks of %s are never called", ", ".join(unused)
+            )
+
+    def disconnected(self) -> None:
+        """The connection is lost; events for observers wait."""
+        for handler in self.handlers.values():
+            handler.observed.is_known = False
+
+    def report_observers(self, function_id: str, frame: ObserverMessage) -> None:
+        """The engine reports observers of a function."""
+        if function_id in self.handlers:
+            self.handlers[function_id].observed.on_message(frame)
+
     def answer(self, call: InvokeFunction) -> None:
         """Start to answer a call."""
-        task = running_loop().create_task(self._answer(call))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_task(self._answer(call), self._tasks)
 
     async def stop(self) -> None:
         """Cancel all calls."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_tasks(self._tasks)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _answer(self, call: InvokeFunction) -> None:
@@ -275,3 +313,82 @@ def _failure(error: Exception, function_id: str) -> Failure:
     _log.error("%s failed", function_id, exc_info=error)
     trace = "".join(traceback.format_exception(error))[-_MAX_TRACE_LENGTH:]
     return Failure("invocation_failed", str(error) or type(error).__name__, trace)
+
+
+class Bound(NamedTuple):
+    """A function that is to be called when a trigger fires."""
+
+    id: str
+    function_id: str
+    config: Any = None
+    metadata: Any = None
+    namespace: str | None = None
+
+
+BindingHook: TypeAlias = Callable[[Bound], Awaitable[None] | None]
+Fire: TypeAlias = Callable[[Bound, Any], None]
+
+
+@dataclass(eq=False, slots=True)
+class TriggerType:
+    """A type of trigger that this worker provides."""
+
+    frame: frames.RegisterTriggerType
+    call: Fire
+    on_bind: BindingHook | None = None
+    on_unbind: BindingHook | None = None
+    bound: dict[str, Bound] = field(default_factory=dict)
+
+    def fire(self, payload: Any) -> None:
+        """Call every function that is bound to it, without waiting; from any thread."""
+        for one in list(self.bound.values()):
+            self.call(one, payload)
+
+
+class Triggers:
+    """The trigger types and the bindings of one worker."""
+
+    def __init__(self) -> None:
+        self.types: dict[str, TriggerType] = {}
+        """Those that it provides."""
+        self.bindings: dict[str, RegisterTrigger] = {}
+        """Those of its functions to triggers, its own or of others."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By binding: the hooks for one are called one after the other."""
+
+    async def bind(self, frame: RegisterTrigger) -> TriggerRegistrationResult | None:
+        """A function was bound; the reply to the engine, unless the connection was lost meanwhile."""
+        kind = self.types.get(frame.trigger_type)
+        reply = TriggerRegistrationResult(frame.id, frame.trigger_type, frame.function_id)
+        if kind is None:
+            reply.error = frames.to_raw_failure(
+                "trigger_type_not_found", f"Trigger type {frame.trigger_type} is not provided here."
+            )
+            return reply
+        one = Bound(frame.id, frame.function_id, from_raw(frame.config), from_raw(frame.metadata), frame.namespace)
+        bound = kind.bound
+        async with self._lock(one.id):
+            try:
+                if kind.on_bind is not None:
+                    await maybe_await(kind.on_bind(one))
+                bound[one.id] = one
+            except Exception as error:
+                if not isinstance(error, WaypostError):
+                    _log.exception("a function could not be bound to %s", frame.trigger_type)
+                reply.error = frames.to_raw_failure("trigger_registration_failed", str(error))
+        return reply if kind.bound is bound else None
+
+    async def unbind(self, frame: frames.UnregisterTrigger) -> None:
+        """A binding ended."""
+        async with self._lock(frame.id):
+            for kind in list(self.types.values()):
+                one = kind.bound.pop(frame.id, None)
+                if one is None or kind.on_unbind is None:
+                    continue
+                try:
+                    await maybe_await(kind.on_unbind(one))
+                except Exception:
+                    _log.exception("a function could not be unbound from %s", kind.frame.id)
+
+    def _lock(self, binding_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(binding_id, asyncio.Lock())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
+from sys import modules
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -17,7 +18,8 @@ from waypost.capabilities.results import encode_json
 from waypost.errors import InvocationFailed
 from waypost.execution import tracing
 from waypost.loops import running_loop
-from waypost.workers.frames import Action, Given, InvocationResult, InvokeFunction, Origin, Text, to_exception
+from waypost.workers import frames
+from waypost.workers.frames import Action, Given, InvocationResult, InvokeFunction, Origin
 from waypost.workers.functions import trace_here
 
 MAX_OFFLINE_CALLS: Final = 1000
@@ -60,7 +62,7 @@ def current_invocation() -> InvocationContext | None:
         _to_dict(call.caller),
         _to_dict(call.activation),
         call.traceparent,
-        call.baggage,
+        frames.split_baggage(call.baggage)[0],
     )
 
 
@@ -71,7 +73,7 @@ def run_as_handler(call: InvokeFunction) -> Iterator[None]:
         call = msgspec.structs.replace(call, invocation_id=str(uuid.uuid4()))
     token = current.set(call)
     try:
-        with _span(call) if tracing.is_on() else nullcontext():
+        with _span(call) if tracing.SDK in modules else nullcontext():
             yield
     finally:
         current.reset(token)
@@ -90,7 +92,7 @@ def _span(call: InvokeFunction) -> Iterator[None]:
         context.detach(token)
 
 
-def trace_context() -> tuple[Text, Text]:
+def trace_context() -> tuple[frames.Text, frames.Text]:
     """The `traceparent` and `baggage` of what happens here: the current span's, else those of the call."""
     here = trace_here()
     if here[0] is not None:
@@ -121,18 +123,6 @@ def _to_dict(part: Struct | None) -> dict[str, Any] | None:
 def enqueue(queue: str) -> Action:
     """Keep the call in a queue and make it later; its answer is a receipt."""
     return Action("enqueue", queue)
-
-
-def build_invocation(
-    function_id: str, metadata: Any, action: Action | Mapping[str, Any] | None, namespace: str | None
-) -> InvokeFunction:
-    """The message for a call, without its payload."""
-    return InvokeFunction(
-        function_id,
-        metadata=to_raw(metadata),
-        action=action if isinstance(action, Action | None) else msgspec.convert(action, Action),
-        namespace=namespace,
-    )
 
 
 def to_raw(value: Any) -> Given:
@@ -178,7 +168,7 @@ class Calls:
         future = self._unanswered.pop(answer.invocation_id or "", None)
         if future is None or future.done():
             return
-        problem = to_exception(answer)
+        problem = frames.to_exception(answer)
         if problem is not None:
             future.set_exception(problem)
             return
@@ -200,12 +190,14 @@ class Calls:
     def close(self, why: InvocationFailed) -> None:
         """There will be no connection any more."""
         self._ended = why
+        # Calls that wait for a connection wake up and find that there will be none.
         self._fail(why)
         self._online.set()
 
     def _fail(self, why: InvocationFailed) -> None:
         for future in self._unanswered.values():
             if not future.done():
+                # An error of its own for each call: a shared one would collect the tracebacks of all of them.
                 future.set_exception(InvocationFailed(why.message, why.code))
         self._unanswered.clear()
 
@@ -218,6 +210,7 @@ class Calls:
                 if await self._send(frame):
                     return await future
                 self._online.clear()
+                # The message did not go out, so it is safe to send it again.
                 future.cancel()
         finally:
             self._unanswered.pop(invocation, None)

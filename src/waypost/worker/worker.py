@@ -15,46 +15,41 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, overload
 
+import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from waypost.capabilities.results import encode_json
 from waypost.errors import InvocationFailed
-from waypost.loops import running_loop
+from waypost.loops import cancel_tasks, start_task
 from waypost.settings import DEFAULT_HOST, DEFAULT_WORKER_PORT
 from waypost.version import __version__
 from waypost.worker.channels import CREATE_CHANNEL, Channel, Channels
-from waypost.worker.connection import (
-    Connection,
-    FromEngine,
-    Reconnecting,
-    build_headers,
-    check_url,
+from waypost.worker.connection import Answer, Connection, FromEngine, Reconnecting, WorkerLoop, build_headers, check_url
+from waypost.worker.functions import (
+    BindingHook,
+    Bound,
+    Function,
+    FunctionRef,
+    Functions,
+    Handler,
+    Triggers,
+    TriggerType,
+    build_handler,
+    to_observable,
 )
-from waypost.worker.functions import Function, FunctionRef, Functions, Handler, build_handler, to_observable
-from waypost.worker.invocations import VOID, Calls, add_origin, build_invocation, to_raw
-from waypost.worker.loop import Answer, WorkerLoop
-from waypost.worker.observed_functions import (
+from waypost.worker.invocations import VOID, Calls, add_origin, to_raw
+from waypost.worker.observers import (
     EventQueue,
     ObservedFunction,
-    ObservedFunctions,
     ObserveHooks,
-    WorkerAccess,
+    ObserverHandle,
+    Observers,
+    build_observe,
     read_hooks,
 )
-from waypost.worker.observers import ObserverHandle, Observers, build_observe
 from waypost.worker.publications import Handshake, Publications
-from waypost.worker.triggers import BindingHook, Bound, Triggers, TriggerType
 from waypost.workers import frames
-from waypost.workers.frames import (
-    Action,
-    InvokeFunction,
-    ObserveResult,
-    ObserverStateChanged,
-    Origin,
-    RegisterFunction,
-    RegisterTrigger,
-    RegisterTriggerType,
-)
+from waypost.workers.frames import Action, InvokeFunction, RegisterFunction, RegisterTrigger
 
 _log: Final = logging.getLogger(__name__)
 SHUT_DOWN: Final = "SHUTDOWN"
@@ -127,7 +122,7 @@ class Session:
         self,
         url: str,
         about: dict[str, Any],
-        headers: Mapping[str, str],
+        headers: Callable[[], Mapping[str, str]],
         *,
         timeout_ms: int,
         max_running: int,
@@ -150,26 +145,22 @@ class Session:
         )
         self._functions = Functions(self._connection.send, max_running, self.channels.resolve)
         self.observers = Observers(self.loop, self.send_soon)
-        events = EventQueue(self.loop, self.send_soon)
-        access = WorkerAccess(self.loop, events, self._origin, self.send_soon, self.invoke, self._start)
-        self.observed = ObservedFunctions(access)
+        self.events = EventQueue(self.loop, self.send_soon)
         self.publications = Publications(self._call, handshake)
         self._sends: set[asyncio.Task[Any]] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         """The connection, and the hooks of observers and bindings; cancelled at the end."""
-        self.loop.call(lambda: self._start(self._connection.stay_connected()))
+        self.loop.call(lambda: self.start(self._connection.stay_connected()))
 
-    def add_function(self, handler: Handler, observed: ObservedFunction) -> None:
+    def add_function(self, handler: Handler) -> None:
         """Offer a function."""
-        self._functions.handlers[handler.frame.id] = handler
-        self.observed.add(observed)
+        self._functions.add(handler)
         self.send_soon(handler.frame)
 
     def remove_function(self, function_id: str) -> None:
         """Offer a function no longer."""
-        if self._functions.handlers.pop(function_id, None) is not None:
+        if self._functions.remove(function_id):
             self.refusals.remove(function_id)
-            self.observed.remove(function_id)
             self.send_soon(frames.UnregisterFunction(function_id))
 
     def add_trigger_type(self, kind: TriggerType) -> None:
@@ -209,18 +200,26 @@ class Session:
 
     def send_soon(self, frame: Struct) -> None:
         """Send a message if there is a connection; what the engine has to know is sent again with the next one."""
-        _start(self._connection.send(frame), self._sends)
+        start_task(self._connection.send(frame), self._sends)
 
     async def wait_until_accepted(self) -> None:
         """Wait until the engine has accepted all functions."""
         await self.refusals.none_left.wait()
         self.lifetime.check()
 
+    def origin(self) -> frames.Origin:
+        """The worker itself, as the origin of a call."""
+        return frames.Origin(self._connection.worker_id, self.about["name"])
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in the background, until it is done or the worker is shut down."""
+        start_task(work, self._tasks)
+
     def end(self, why: InvocationFailed) -> None:
         """Leave the engine for good."""
         if self.lifetime.ended is None:
             self.lifetime.ended = why
-            _start(self._end(why), self._sends)
+            start_task(self._end(why), self._sends)
 
     def _fire(self, bound: Bound, payload: Any) -> None:
         namespace = self.find_namespace(bound.function_id, bound.namespace)
@@ -233,17 +232,11 @@ class Session:
             except InvocationFailed as error:
                 _log.debug("a trigger did not reach its function: %s", error.message)
 
-        _start(log_failure(), self._sends)
+        start_task(log_failure(), self._sends)
 
     async def _call(self, function_id: str, payload: Any, within: float) -> Any:
         frame = InvokeFunction(function_id, namespace=self.find_namespace(function_id))
         return await self.invoke(frame, payload, int(within * 1000))
-
-    def _origin(self) -> Origin:
-        return Origin(self._connection.worker_id, self.about["name"])
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        _start(work, self._tasks)
 
     async def _on_connect(self) -> None:
         # An engine forgets a worker with its connection, so everything is registered anew.
@@ -264,7 +257,7 @@ class Session:
             self.lifetime.ready.clear()
             self._calls.disconnected()
             self.observers.disconnected()
-            self.observed.disconnected()
+            self._functions.disconnected()
 
     def _on_message(self, frame: FromEngine) -> None:
         match frame:
@@ -273,13 +266,13 @@ class Session:
                 self._functions.answer(frame)
             case frames.WorkerRegistered():
                 self.observers.connected(frame.features or [])
-                self.observed.connected(self.observers.is_supported)
+                self._functions.connected(self.observers.is_supported)
             case frames.InvocationResult():
                 self._calls.resolve(frame)
             case RegisterTrigger():
-                self._start(self._bind(frame))
+                self.start(self._bind(frame))
             case frames.UnregisterTrigger():
-                self._start(self.triggers.unbind(frame))
+                self.start(self.triggers.unbind(frame))
             case frames.TriggerRegistrationResult(error=error) if (failure := frames.read_failure(error)) is not None:
                 what = f"{frame.function_id} was not bound to" if frame.function_id else "this worker does not provide"
                 _log.warning("%s %s: %s", what, frame.trigger_type, failure.message)
@@ -289,17 +282,17 @@ class Session:
                 self.send_soon(frames.Pong())
             case frames.FunctionRegistered():
                 self.refusals.remove(frame.id)
-                self.observed.on_message(frame)
+                self._functions.report_observers(frame.id, frame)
             case frames.ObserverAdded() | frames.ObserverRemoved():
-                self.observed.on_message(frame)
-            case ObserveResult() | ObserverStateChanged():
+                self._functions.report_observers(frame.function_id, frame)
+            case frames.ObserveResult() | frames.ObserverStateChanged():
                 self.observers.on_message(frame)
 
     def _reject(self, code: str, function_id: str) -> None:
         """The engine rejects a function, which it may accept later, or the worker for good."""
         if code == frames.FUNCTION_CONFLICT:
             self.refusals.add(function_id)
-            self.observed.release(function_id)
+            self._functions.release(function_id)
             return
         _log.error("the engine rejected the worker %s: %s", self.about["name"], code)
         self.end(InvocationFailed(f"The engine rejected the worker: {code}.", code))
@@ -316,24 +309,13 @@ class Session:
         self.observers.close(why)
         self.publications.stop()
         # The connection goes first, so that no call arrives any more. Handlers may start hooks until they are stopped.
-        await self._cancel_tasks()
+        await cancel_tasks(self._tasks)
         await self._functions.stop()
-        await self._cancel_tasks()
+        await cancel_tasks(self._tasks)
         await self.channels.close()
         self.lifetime.closed.set()
         await asyncio.sleep(0)  # callers that wait for the end run before the loop stops
         self.loop.stop()
-
-    async def _cancel_tasks(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _start(work: Coroutine[Any, Any, Any], tasks: set[asyncio.Task[Any]]) -> None:
-    task = running_loop().create_task(work)
-    tasks.add(task)
-    task.add_done_callback(tasks.discard)
 
 
 DEFAULT_URL: Final = f"ws://{DEFAULT_HOST}:{DEFAULT_WORKER_PORT}"
@@ -385,9 +367,9 @@ class Worker:
 
         def register(function: Function) -> FunctionRef:
             encode_json(frame)  # what cannot be sent is an error of the caller, raised here
-            observed = self._session.observed.build(function_id, hooks)
-            self._loop.call(self._session.add_function, build_handler(function_id, function, frame), observed)
-            return FunctionRef(function, observed, partial(self.unregister_function, function_id))
+            handler = build_handler(function, frame, ObservedFunction(function_id, hooks, self._session))
+            self._loop.call(self._session.add_function, handler)
+            return FunctionRef(handler, partial(self.unregister_function, function_id))
 
         def decorate(function: F) -> F:
             register(function)
@@ -410,8 +392,12 @@ class Worker:
         namespace: str | None = None,
     ) -> Answer[Any]:
         """Call a function; a failure is an `InvocationFailed` with its code, `TIMEOUT` after `timeout_ms`."""
-        namespace = self._session.find_namespace(function_id, namespace)
-        frame = build_invocation(function_id, metadata, action, namespace)
+        frame = InvokeFunction(
+            function_id,
+            metadata=to_raw(metadata),
+            action=action if isinstance(action, Action | None) else msgspec.convert(action, Action),
+            namespace=self._session.find_namespace(function_id, namespace),
+        )
         return self._session.invoke(frame, {} if payload is UNSET else payload, timeout_ms)
 
     def create_channel(self, buffer_size: int | None = None) -> Answer[Channel]:
@@ -442,7 +428,7 @@ class Worker:
 
         `on_bind` and `on_unbind` are plain or asynchronous. An error that `on_bind` raises refuses the binding.
         """
-        frame = RegisterTriggerType(trigger_type, description, trigger_request_format, call_request_format)
+        frame = frames.RegisterTriggerType(trigger_type, description, trigger_request_format, call_request_format)
         kind = TriggerType(frame, self._session.fire, on_bind, on_unbind)
         self._loop.call(self._session.add_trigger_type, kind)
         return kind
@@ -541,7 +527,7 @@ def register_worker(
     """A worker of the engine at `url`, which connects at once and stays connected until `shutdown`.
 
     It uses the running event loop, or where there is none, a thread of its own. What is left out is taken from
-    `III_URL`, `III_WORKER_NAME`, `III_TOKEN` and `III_NAMESPACE`.
+    `III_URL`, `III_WORKER_NAME`, `III_TOKEN` and `III_NAMESPACE`, the token also from the `hub.json` of that hub.
     """
     environment = os.environ
     about = {
@@ -561,7 +547,7 @@ def register_worker(
     session = Session(
         address,
         {key: value for key, value in about.items() if value is not None},
-        build_headers(token, headers or {}),
+        partial(build_headers, address, token, headers or {}),
         timeout_ms=timeout_ms,
         max_running=max_running,
         reconnecting=reconnecting or Reconnecting(),

@@ -10,12 +10,15 @@ import msgspec
 from msgspec import UNSET
 
 from waypost.errors import InvocationFailed, shorten
-from waypost.workers.frames import UNKNOWN, RegisterTrigger
+from waypost.workers.frames import UNKNOWN, RegisterTrigger, encode
 from waypost.workers.functions import Call, Function, Functions, hosted
+from waypost.workers.remote import RemoteWorker
 from waypost.workers.triggers import Binding, Triggers, TriggerType, build_binding
 from waypost.workers.worker import Worker, invocation_id
 
 FUNCTIONS_AVAILABLE: Final = "engine::functions-available"
+MAX_LISTED_BYTES: Final = 256 * 1024
+"""A call of a few bytes must not return the schemas of all functions, however many there are."""
 WORKERS_AVAILABLE: Final = "engine::workers-available"
 TRIGGER_TYPES: Final = (
     TriggerType(FUNCTIONS_AVAILABLE, "Calls a function when functions come or go."),
@@ -29,10 +32,18 @@ Row = TypeVar("Row")
 class Builtins:
     """Lists and describes workers, functions, trigger types and bindings."""
 
-    def __init__(self, functions: Functions, triggers: Triggers, workers: Callable[[], Iterable[Worker]]) -> None:
+    def __init__(
+        self,
+        functions: Functions,
+        triggers: Triggers,
+        workers: Callable[[], Iterable[Worker]],
+        elsewhere: Iterable[RemoteWorker] = (),
+    ) -> None:
         self._functions = functions
         self._triggers = triggers
         self._workers = workers
+        self._elsewhere = elsewhere
+        """The workers of other replicas."""
 
     def functions(self) -> list[Function]:
         """The functions that workers call."""
@@ -50,7 +61,7 @@ class Builtins:
         ]
 
     async def _list_functions(self, payload: Any, _call: Call) -> Any:
-        return {"functions": [describe_function(one) for one in self._select_functions(payload)]}
+        return {"functions": describe_functions(self._select_functions(payload))}
 
     def _select_functions(self, payload: Any) -> Iterator[Function]:
         query = payload if isinstance(payload, dict) else {}
@@ -63,7 +74,7 @@ class Builtins:
                 (query.get("include_internal") or not _is_hidden(function))
                 and function.id.startswith(prefix)
                 and query.get("namespace", function.namespace) == function.namespace
-                and text.lower() in f"{function.id} {function.description or ''}".lower()
+                and text.lower() in f"{function.id} {function.frame.description or ''}".lower()
                 and (not workers or _owner_name(function) in workers)
             ):
                 yield function
@@ -71,17 +82,20 @@ class Builtins:
     async def _describe_function(self, payload: Any, _call: Call) -> Any:
         function_id = _read_field(payload, "function_id", "id")
         function = _find(self._functions, function_id, lambda one: [one.id], "Function", UNKNOWN)
-        bound = [_describe_binding(one) for one in self._triggers.bindings if one.function_id == function_id]
+        bound = [self._describe(one) for one in self._triggers.bindings if one.function_id == function_id]
         return {**describe_function(function), "registered_triggers": bound}
 
     async def _list_workers(self, _payload: Any, _call: Call) -> Any:
-        return {"workers": [describe_worker(worker) for worker in self._workers()]}
+        return {"workers": [describe_worker(worker) for worker in self._list_everywhere()]}
+
+    def _list_everywhere(self) -> list[Worker | RemoteWorker]:
+        return [*self._workers(), *self._elsewhere]
 
     async def _describe_worker(self, payload: Any, _call: Call) -> Any:
         name = _read_field(payload, "worker_id", "name", "id")
-        worker = _find(self._workers(), name, lambda one: [one.id, one.name], "Worker", "worker_not_found")
+        worker = _find(self._list_everywhere(), name, lambda one: [one.id, one.name], "Worker", "worker_not_found")
         types = [_describe_type(one) for one in self._triggers.types if one.worker is worker]
-        functions = [describe_function(function) for function in worker.functions.values()]
+        functions = describe_functions(worker.functions.values())
         return {"worker": describe_worker(worker), "functions": functions, "trigger_types": types}
 
     async def _list_types(self, _payload: Any, _call: Call) -> Any:
@@ -93,11 +107,11 @@ class Builtins:
         return _describe_type(_find(types, type_id, lambda one: [one.id], "Trigger type", "trigger_type_not_found"))
 
     async def _list_bindings(self, _payload: Any, _call: Call) -> Any:
-        return {"registered_triggers": [_describe_binding(one) for one in self._triggers.bindings]}
+        return {"registered_triggers": [self._describe(one) for one in self._triggers.bindings]}
 
     async def _describe_binding(self, payload: Any, _call: Call) -> Any:
         binding_id, bindings = _read_field(payload, "id"), self._triggers.bindings
-        return _describe_binding(_find(bindings, binding_id, lambda one: [one.id], "Trigger", "trigger_not_found"))
+        return self._describe(_find(bindings, binding_id, lambda one: [one.id], "Trigger", "trigger_not_found"))
 
     async def _bind(self, payload: Any, call: Call) -> Any:
         if not isinstance(payload, dict):
@@ -107,12 +121,25 @@ class Builtins:
             frame = msgspec.json.decode(msgspec.json.encode(given), type=RegisterTrigger)
         except msgspec.ValidationError as error:
             raise InvocationFailed(f"The binding cannot be made: {error}.") from None
-        if not self._triggers.bind(build_binding(frame, self._find_sender(call))):
-            raise InvocationFailed(f"The binding {frame.id} cannot be made: its id is another worker's.")
+        problem = self._triggers.bind(build_binding(frame, self._find_sender(call)))
+        if problem is not None:
+            raise InvocationFailed(f"The binding {frame.id} cannot be made: {problem}.")
         return {"id": frame.id}
 
     async def _unbind(self, payload: Any, call: Call) -> Any:
         return {"removed": self._triggers.unbind(_read_field(payload, "id"), self._find_sender(call))}
+
+    def _describe(self, binding: Binding) -> dict[str, Any]:
+        return {
+            "id": binding.id,
+            "trigger_type": binding.type,
+            "function_id": binding.function_id,
+            "namespace": binding.namespace,
+            "config": msgspec.json.decode(binding.config),
+            "metadata": None if binding.metadata is UNSET else msgspec.json.decode(binding.metadata),
+            "worker_name": binding.maker.name,
+            "state": "active" if self._triggers.is_active(binding) else "pending",
+        }
 
     def _find_sender(self, call: Call) -> Worker:
         for worker in self._workers():
@@ -121,21 +148,32 @@ class Builtins:
         raise InvocationFailed("Only a worker that is connected can have bindings.")
 
 
-def describe_function(function: Function) -> dict[str, Any]:
-    """A function as lists show it."""
+def describe_functions(functions: Iterable[Function]) -> list[dict[str, Any]]:
+    """Functions as lists show them; beyond `MAX_LISTED_BYTES` without their formats and metadata."""
+    listed, room = [], MAX_LISTED_BYTES
+    for function in functions:
+        if room >= 0:  # after the first that does not fit, none is measured any more
+            room -= len(encode(function.frame))
+        listed.append(describe_function(function, is_whole=room >= 0))
+    return listed
+
+
+def describe_function(function: Function, *, is_whole: bool = True) -> dict[str, Any]:
+    """All about a function; one that is not whole has neither formats nor metadata."""
     return {
         "function_id": function.id,
         "namespace": function.namespace,
-        "description": function.description,
-        "request_format": function.request_format,
-        "response_format": function.response_format,
-        "metadata": function.metadata,
+        "description": function.frame.description,
+        "request_format": function.frame.request_format if is_whole else None,
+        "response_format": function.frame.response_format if is_whole else None,
+        "metadata": function.frame.metadata if is_whole else None,
         "worker_name": _owner_name(function),
+        **({"replica": function.owner.replica} if isinstance(function.owner, RemoteWorker) else {}),
     }
 
 
-def describe_worker(worker: Worker) -> dict[str, Any]:
-    """A worker as lists show it."""
+def describe_worker(worker: Worker | RemoteWorker) -> dict[str, Any]:
+    """A worker as lists show it; one of another replica with the id of that."""
     return {
         **worker.about,
         "id": worker.id,
@@ -147,6 +185,7 @@ def describe_worker(worker: Worker) -> dict[str, Any]:
         "function_count": len(worker.functions),
         "functions": sorted(worker.functions),
         "active_invocations": worker.unanswered,
+        **({"replica": worker.replica} if isinstance(worker, RemoteWorker) else {}),
     }
 
 
@@ -161,25 +200,13 @@ def _describe_type(one: TriggerType) -> dict[str, Any]:
     }
 
 
-def _describe_binding(binding: Binding) -> dict[str, Any]:
-    return {
-        "id": binding.id,
-        "trigger_type": binding.type,
-        "function_id": binding.function_id,
-        "namespace": binding.namespace,
-        "config": msgspec.json.decode(binding.config),
-        "metadata": None if binding.metadata is UNSET else msgspec.json.decode(binding.metadata),
-        "worker_name": binding.maker.name,
-        "state": "active" if binding.is_active else "pending",
-    }
-
-
 def _owner_name(function: Function) -> str:
     return _HUB if function.owner is None else function.owner.name
 
 
 def _is_hidden(function: Function) -> bool:
-    internal = isinstance(function.metadata, dict) and function.metadata.get("internal") is True
+    metadata = function.frame.metadata
+    internal = isinstance(metadata, dict) and metadata.get("internal") is True
     return internal or (function.id.startswith("engine::") and not function.id.startswith(_QUEUES))
 
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
@@ -20,21 +20,14 @@ from msgspec import UNSET, Raw
 from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import Chain, Principal
 from waypost.capabilities.results import encode_json
-from waypost.errors import Busy, InvocationFailed, StaleVersion, StoreError, WaypostError
+from waypost.errors import Busy, InvocationFailed, StaleVersion, StoreError, UnknownTool, WaypostError
 from waypost.execution.pipeline import Pipeline
-from waypost.loops import running_loop
+from waypost.loops import cancel_tasks, running_loop, start_task
 from waypost.queues import Delivery, StoreQueue
 from waypost.stores.store import Store
-from waypost.workers.frames import (
-    NULL,
-    InvocationResult,
-    InvokeFunction,
-    Origin,
-    WorkerUnreachable,
-    encode,
-    function_not_found,
-    to_failure,
-)
+from waypost.suggestions import did_you_mean, preselect
+from waypost.workers import frames
+from waypost.workers.frames import NULL, InvocationResult, InvokeFunction, encode, split_baggage, to_failure
 from waypost.workers.functions import DEFAULT, Call, Function, Functions, is_internal
 from waypost.workers.triggers import Listener
 from waypost.workers.worker import MAX_PENDING_CALLS, Worker
@@ -53,30 +46,37 @@ _MAX_WAIT_S: Final = 24 * 3600.0
 CALL_TIMEOUT_S: Final = 3600.0
 """The limit of the hub for calls between workers; workers have shorter ones themselves."""
 
-MakeCall: TypeAlias = Callable[[Call, str, str], Awaitable[Any]]
-"""Makes a call in a namespace on behalf of a worker, by its name."""
 AnswerCall: TypeAlias = Callable[[Worker, InvokeFunction], Awaitable[Raw]]
 """Makes the call of a worker and returns the answer."""
 _decode: Final = msgspec.json.Decoder(Call).decode
+_NO_ORIGIN: Final = frames.Origin()
 
 
 class CallQueue:
     """One queue in the store for all calls that are made later."""
 
-    def __init__(self, store: Store, make: MakeCall) -> None:
+    def __init__(self, store: Store, invoke: Callable[[Call, Caller, str], Awaitable[Raw]]) -> None:
         self._store = store
-        self._make = make
+        self._invoke = invoke
         self._queue: StoreQueue | None = None
         self._running: asyncio.Task[None] | None = None
         self._jobs: set[asyncio.Task[None]] = set()
 
-    async def put(self, queue: str, call: Call, namespace: str, sender: str) -> str:
-        """Store a call that is made later; returns a receipt."""
+    async def put(self, queue: str, call: Call, namespace: str, caller: Caller) -> str:
+        """Store a call that is made later for the same caller; returns a receipt."""
         if not queue.strip():
             raise InvocationFailed("A call that is enqueued needs the name of a queue.", "enqueue_error")
+        if caller.chain.token is not None:  # it ends with the call of the skill, and is not stored
+            raise InvocationFailed("A call for a skill cannot be enqueued: its rights end with the skill.", "FORBIDDEN")
         receipt = str(uuid.uuid4())
-        data = encode(call).decode()
-        job = {"queue": queue, "call": data, "namespace": namespace, "sender": sender, "since": time.time()}
+        job = {
+            "queue": queue,
+            "call": encode(call).decode(),
+            "namespace": namespace,
+            "principal": msgspec.to_builtins(caller.principal),
+            "chain": msgspec.to_builtins(caller.chain),
+            "since": time.time(),
+        }
         try:
             await self._open().put(receipt, job)
         except StoreError as error:
@@ -91,10 +91,7 @@ class CallQueue:
 
     async def stop(self) -> None:
         """Stop all calls; unfinished ones are delivered again."""
-        tasks = [*self._jobs, *((self._running,) if self._running is not None else ())]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks([*self._jobs, *((self._running,) if self._running is not None else ())])
         self._running = None
         self._queue = None
 
@@ -108,11 +105,11 @@ class CallQueue:
             try:
                 deliveries = await self._open().take(_CONCURRENCY, _POLL_S)
             except StoreError as error:
-                _log.warning("calls that were enqueued wait: %s", error.message)
+                _log.warning("calls that were enqueued wait: %s", error)
                 await asyncio.sleep(_POLL_S)
                 continue
             for delivery in deliveries:
-                _start(self._deliver(delivery), self._jobs)
+                start_task(self._deliver(delivery), self._jobs)
             if len(self._jobs) >= _CONCURRENCY:
                 await asyncio.wait(self._jobs, return_when=asyncio.FIRST_COMPLETED)
 
@@ -120,7 +117,7 @@ class CallQueue:
         renewing = running_loop().create_task(_renew_lease(delivery))
         try:
             job = delivery.value
-            await self._make(_decode(job["call"]), job["namespace"], job["sender"])
+            await self._invoke(_decode(job["call"]), _read_caller(job), job["namespace"])
         except asyncio.CancelledError:
             with suppress(StoreError):
                 await delivery.postpone(0.0, "The hub stopped.")
@@ -140,9 +137,15 @@ class CallQueue:
             renewing.cancel()
 
 
+def _read_caller(job: Mapping[str, Any]) -> Caller:
+    if "sender" in job:  # stored by an earlier version
+        return worker_caller(job["sender"])
+    return DetachedCaller(msgspec.convert(job["principal"], Principal), msgspec.convert(job["chain"], Chain))
+
+
 async def _retry_or_give_up(delivery: Delivery, error: WaypostError) -> None:
     since = delivery.value.get("since")
-    if isinstance(error, WorkerUnreachable) and since is not None:
+    if isinstance(error, frames.WorkerUnreachable) and since is not None:
         waited = time.time() - since
         is_over = waited >= _MAX_WAIT_S
         if is_over:
@@ -158,6 +161,7 @@ async def _retry_or_give_up(delivery: Delivery, error: WaypostError) -> None:
 
 
 async def _renew_lease(delivery: Delivery) -> None:
+    # A call may take an hour, a lease a minute: after a crash its calls are delivered again soon.
     with suppress(StoreError):
         while True:
             await asyncio.sleep(_RENEW_INTERVAL_S)
@@ -167,10 +171,11 @@ async def _renew_lease(delivery: Delivery) -> None:
 class CallRunner:
     """Makes the calls of workers, and calls to them."""
 
-    def __init__(self, functions: Functions, pipeline: Pipeline, queue: CallQueue) -> None:
+    def __init__(self, functions: Functions, pipeline: Pipeline, store: Store, max_depth: int) -> None:
         self._functions = functions
+        self._max_depth = max_depth
         self._pipeline = pipeline
-        self._queue = queue
+        self.queue = CallQueue(store, self.invoke)
         self._background: set[asyncio.Task[None]] = set()
         self._dropped = 0
         self.call_observer: AnswerCall | None = None
@@ -184,35 +189,51 @@ class CallRunner:
     def start(self, worker: Worker, frame: InvokeFunction) -> None:
         """Start a call that a worker makes."""
         if frame.action is not None and frame.action.type == "enqueue":
-            _start(self._answer(worker, frame, self._enqueue), worker.calls)
+            start_task(self._answer(worker, frame, self._enqueue), worker.calls)
         elif frame.is_void:
             self.start_background(self._run_void(worker, frame))
         else:
-            _start(self._answer(worker, frame, self._make), worker.calls)
+            start_task(self._answer(worker, frame, self._make), worker.calls)
 
     def start_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Start something that has no caller to wait for it; dropped when too much of that runs."""
         if len(self._background) < MAX_PENDING_CALLS:
-            _start(work, self._background)
+            start_task(work, self._background)
             return
         work.close()
         self._dropped += 1
         if self._dropped % MAX_PENDING_CALLS == 1:
             _log.warning("%d calls without an answer run already; %d were dropped", MAX_PENDING_CALLS, self._dropped)
 
-    async def invoke(
-        self, function_id: str, call: Call, caller: Caller, *, namespace: str = DEFAULT, within: float = CALL_TIMEOUT_S
-    ) -> Raw:
-        """Call a function by its id, or a tool by its name."""
+    async def invoke(self, call: Call, caller: Caller, namespace: str = DEFAULT, within: float = CALL_TIMEOUT_S) -> Raw:
+        """Make a call: of a function by its id, or of a tool by its name."""
+        function_id = call.function_id
         function = self._functions.find(function_id, namespace)
         if function is not None:
-            assert function.capability is not None
+            assert function.capability is not None  # registering a function publishes it before it can be found
             within = min(within, function.timeout or within)
-            answer: Raw = await self._pipeline.use(function.capability, call, caller, within)
-            return answer
+            try:
+                answer: Raw = await self._pipeline.use(function.capability, call, caller, within)
+                return answer
+            except UnknownTool as error:
+                if error.name != function.capability.id:
+                    raise
+                raise self._unknown(function_id, namespace, caller) from None  # a rule hides it
         if not is_internal(function_id) and self._pipeline.registry.find_tool(function_id) is not None:
-            return await self._call_tool(function_id, call, caller, within)
-        raise function_not_found(function_id, namespace)
+            try:
+                return await self._call_tool(call, caller, within)
+            except UnknownTool as error:
+                if error.name != function_id:
+                    raise
+        raise self._unknown(function_id, namespace, caller)
+
+    def _unknown(self, function_id: str, namespace: str, caller: Caller) -> InvocationFailed:
+        """The error for a function that does not exist, with the nearest one that the caller may see."""
+        find = self._functions.find
+        rows = {one.id: one.capability for one in self._functions if find(one.id, namespace) is one}
+        near = preselect(function_id, (one for one in rows if not is_internal(one)))
+        seen = (one for one in near if (row := rows[one]) is not None and self._pipeline.shows(row, caller))
+        return frames.function_not_found(function_id, namespace, did_you_mean(function_id, seen, "; "))
 
     def check(self, function: Function, caller: Caller, action: str) -> None:
         """Raise if policies deny a caller an action; allowed ones are recorded in the audit."""
@@ -220,10 +241,9 @@ class CallRunner:
         self._pipeline.check(function.capability, function.capability.id, caller, action)
 
     async def close(self) -> None:
-        """Stop the calls that have no caller to wait for them."""
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        """Stop the calls that have no caller to wait for them, queued ones first."""
+        await self.queue.stop()
+        await cancel_tasks(self._background)
 
     async def _answer(self, worker: Worker, frame: InvokeFunction, make: AnswerCall) -> None:
         answer = InvocationResult(frame.invocation_id, frame.function_id)
@@ -249,16 +269,39 @@ class CallRunner:
             return await self.call_observer(worker, frame)
         call, namespace = to_call(worker, frame), read_namespace(frame.namespace)
         call.is_void = frame.is_void
-        return await self.invoke(frame.function_id, call, caller_of(worker), namespace=namespace)
+        return await self.invoke(call, self._find_caller(worker, frame), namespace)
+
+    def _find_caller(self, worker: Worker, frame: InvokeFunction) -> Caller:
+        """The caller of a worker's call: that of the call whose handler makes it, behind the worker; else the worker.
+
+        Behind a worker a principal has neither its roles nor its permissions and scopes, because the worker decides
+        what is called. Rules for the principal, with its roles, and rules for the worker all apply.
+        """
+        parent, own = worker.find_caller(frame), caller_of(worker)
+        if parent is None:
+            return own
+        principal, chain = parent
+        if chain.hops >= self._max_depth:
+            raise InvocationFailed(
+                f"The call came through {chain.hops} workers already, and workers.maxDepth is {self._max_depth}.",
+                "DEPTH_EXCEEDED",
+            )
+        known = msgspec.structs.replace(principal, claims=None)
+        behind = (*chain.behind, *(one for one in (known, own.principal) if one not in chain.behind))
+        depth, hops = max(chain.depth, own.chain.depth), chain.hops + 1
+        name, kind = own.chain.caller, own.chain.type
+        chain = msgspec.structs.replace(chain, caller=name, type=kind, depth=depth, key="", hops=hops, behind=behind)
+        return DetachedCaller(Principal(principal.id, own.principal.roles), chain)
 
     async def _enqueue(self, worker: Worker, frame: InvokeFunction) -> Raw:
         namespace = read_namespace(frame.namespace)
         queue = frame.action.queue if frame.action is not None else None
-        receipt = await self._queue.put(queue or "", to_call(worker, frame), namespace, worker.name)
+        caller = self._find_caller(worker, frame)
+        receipt = await self.queue.put(queue or "", to_call(worker, frame), namespace, caller)
         return Raw(encode({"messageReceiptId": receipt}))
 
-    async def _call_tool(self, name: str, call: Call, caller: Caller, within: float) -> Raw:
-        arguments = call.payload()
+    async def _call_tool(self, call: Call, caller: Caller, within: float) -> Raw:
+        name, arguments = call.function_id, call.payload()
         if arguments is not None and not isinstance(arguments, dict):
             raise InvocationFailed(f"The tool {name} takes an object, not {type(arguments).__name__}.")
         result = await self._pipeline.call(name, arguments or {}, caller, longest=within)
@@ -269,25 +312,16 @@ class CallRunner:
         return Raw(encode_json(result.structured if result.bare is None else result.bare))
 
 
-def _start(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
-    task = running_loop().create_task(work)
-    tasks.add(task)
-    task.add_done_callback(tasks.discard)
-
-
 def to_call(worker: Worker, frame: InvokeFunction) -> Call:
     """A worker's message as a call."""
-    if worker.origin is None:
-        worker.origin = Origin(worker.id, worker.name)
-    origin = worker.origin
-    if frame.caller is not None:  # a worker says which call it comes from, but not who it is
-        origin = msgspec.structs.replace(frame.caller, worker_id=worker.id, worker_name=worker.name)
+    # A worker says which call it comes from, but not who it is.
+    origin = msgspec.structs.replace(frame.caller or _NO_ORIGIN, worker_id=worker.id, worker_name=worker.name)
     return Call(
         frame.function_id,
         NULL if frame.data is UNSET else frame.data,
         frame.metadata,
         frame.traceparent,
-        frame.baggage,
+        split_baggage(frame.baggage)[0],
         origin,
         worker.id,
         frame.observe_depth or worker.depth,
@@ -306,7 +340,7 @@ def worker_caller(name: str) -> Caller:
 
     It waits for no slot of its principal: the call may be part of another call to the same worker, which holds one.
     """
-    return DetachedCaller(Principal(f"worker:{name}", ("worker",)), Chain(f"worker:{name}", "worker", 1))
+    return DetachedCaller(Principal(f"worker:{name}", ("worker",)), Chain(f"worker:{name}", "worker", 1, hops=1))
 
 
 def read_namespace(given: str | None) -> str:

@@ -233,6 +233,7 @@ def _among(path: str, operand: Any) -> Check:
         raise invalid(f"`{path}` needs a list of at most {MAX_CHOICES} values")
     for one in operand:
         _check_depth(path, one)
+    # Plain values are looked up in a set: 256 of them would otherwise be compared with every call of a busy function.
     nested = [one for one in operand if isinstance(one, (dict, list))]
     plain = {_to_key(one) for one in operand if not isinstance(one, (dict, list))}
 

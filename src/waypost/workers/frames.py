@@ -33,6 +33,8 @@ FUNCTION_CONFLICT: Final = "FUNCTION_NAMESPACE_CONFLICT"
 """Why a function is rejected: another worker, or the hub, offers it already."""
 INTRODUCTION: Final = "engine::workers::register"
 """The function that a worker calls to say its name, namespace and features."""
+CALL_ENTRY: Final = "waypost-call="
+"""The entry of a call's baggage by which the calls of its handler are recognised."""
 OBSERVE_FEATURE: Final = "observe.v1"
 """The feature of engines and workers that support observers."""
 
@@ -387,8 +389,10 @@ encode: Final = msgspec.json.Encoder().encode
 _decode: Final[Callable[[bytes], FromWorker]] = msgspec.json.Decoder(FromWorker).decode
 _LENIENT: Final = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
 _INVOCATION_ID: Final = re.compile(rb'"invocation_id"\s*:\s*"([^"\\]{1,200})"')
+_OBSERVE: Final = re.compile(rb'"type"\s*:\s*"observe"')
+_ID: Final = re.compile(rb'"id"\s*:\s*"([^"\\]{1,200})"')
 _SEARCHED_BYTES: Final = 16 * 1024
-"""Bytes at both ends of an undecodable message that are searched for ids of calls."""
+"""Bytes at both ends of an undecodable message that are searched for ids of calls and observers."""
 
 
 def decode_message(data: bytes) -> FromWorker:
@@ -410,10 +414,24 @@ def decode_message(data: bytes) -> FromWorker:
         raise ProtocolError(f"it is not a message that the hub knows: {error}") from None
 
 
-def find_invocation_ids(data: bytes) -> tuple[type[Struct] | None, list[str]]:
-    """Whether an undecodable message is an answer or a call, and the ids of calls near its ends."""
+def split_baggage(baggage: Text) -> tuple[Text, str]:
+    """The baggage of a call without the hub's own entry, and the id of the call in that."""
+    if baggage is None or CALL_ENTRY not in baggage:
+        return baggage, ""
+    entries = [entry.strip() for entry in baggage.split(",")]
+    own = [entry for entry in entries if entry.startswith(CALL_ENTRY)]
+    kept = ",".join(entry for entry in entries if not entry.startswith(CALL_ENTRY))
+    return kept or None, own[-1].removeprefix(CALL_ENTRY).partition(";")[0].strip() if own else ""
+
+
+def find_ids(data: bytes) -> tuple[type[Struct] | None, list[str]]:
+    """Whether an undecodable message is an answer, a call or an observer, and the ids of those near its ends."""
     near = data if len(data) <= 2 * _SEARCHED_BYTES else data[:_SEARCHED_BYTES] + b" " + data[-_SEARCHED_BYTES:]
-    ids = dict.fromkeys(found.decode(errors="replace") for found in _INVOCATION_ID.findall(near))
+    is_observer = _OBSERVE.search(near) is not None
+    found = (_ID if is_observer else _INVOCATION_ID).findall(near)
+    ids = dict.fromkeys(one.decode(errors="replace") for one in found)
+    if is_observer:
+        return Observe, list(ids)
     if b'"invocationresult"' in near:
         return InvocationResult, list(ids)
     return InvokeFunction if b'"invokefunction"' in near else None, list(ids)
@@ -449,6 +467,10 @@ class WorkerUnreachable(InvocationFailed):
     """No worker offers the function, or the worker disconnected; the function itself did not fail."""
 
 
+class NotStarted(WorkerUnreachable):
+    """The function was not called; another worker that offers it may be asked."""
+
+
 def to_failure(error: BaseException) -> Failure:
     """An exception as a worker receives it; one that is not a `WaypostError` is logged."""
     if isinstance(error, InvocationFailed):
@@ -465,6 +487,7 @@ def to_raw_failure(code: str, message: str) -> Raw:
     return Raw(encode(Failure(code, message)))
 
 
-def function_not_found(function_id: str, namespace: str) -> InvocationFailed:
+def function_not_found(function_id: str, namespace: str, hint: str = "") -> InvocationFailed:
     """The error for a function that no worker offers."""
-    return WorkerUnreachable(f"Function {shorten(function_id)} not found in namespace {shorten(namespace)}.", UNKNOWN)
+    place = f"namespace {shorten(namespace)}{hint or '.'}"
+    return WorkerUnreachable(f"Function {shorten(function_id)} not found in {place}", UNKNOWN)

@@ -11,7 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from sys import modules
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -20,13 +21,15 @@ from msgspec import UNSET, Raw, Struct
 from waypost.errors import InvocationFailed, ToolError, class_of_status
 from waypost.execution import tracing
 from waypost.redaction import secrets_of, without
-from waypost.workers.frames import NULL, Activation, Given, HttpInvocation, Observable, Origin, RegisterFunction, encode
+from waypost.workers.frames import NULL, Activation, Given, HttpInvocation, Origin, RegisterFunction, encode
 
 if TYPE_CHECKING:
     from waypost.capabilities.capability import Capability
     from waypost.capabilities.registry import Offer
-    from waypost.upstreams.egress import Egress, EgressResponse
+    from waypost.capabilities.schemas.validators import Validator
+    from waypost.outbound.egress import Egress, EgressResponse
     from waypost.workers.observers import Watch
+    from waypost.workers.remote import RemoteWorker
     from waypost.workers.worker import Worker
 
 DEFAULT: Final = "default"
@@ -59,7 +62,7 @@ class Call(Struct):
     invocation: str = ""
     """The id under which the worker receives it; a new one where it is empty."""
     caller: Any = None
-    """The `Caller` for functions of the hub; never stored with the call."""
+    """The `Caller`; never stored with the call."""
 
     def payload(self) -> Any:
         """Decode the argument of the function."""
@@ -68,7 +71,7 @@ class Call(Struct):
 
 def trace_here() -> tuple[str | None, str | None]:
     """The `traceparent` and `baggage` of the current span, where OpenTelemetry is in use."""
-    if not tracing.is_on():
+    if tracing.SDK not in modules:
         return None, None
     from opentelemetry import propagate
 
@@ -77,33 +80,35 @@ def trace_here() -> tuple[str | None, str | None]:
     return carrier.get("traceparent"), carrier.get("baggage")
 
 
-Run: TypeAlias = Callable[[Call], Awaitable[Raw]]
 Handler: TypeAlias = Callable[[Any, Call], Awaitable[Any]]
 """A function of the hub: takes the payload and the call, returns any value that is JSON."""
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, slots=True)
 class Function:
     """One function, and how it is run."""
 
-    id: str
-    run: Run
+    frame: RegisterFunction
+    """The message that registers it: its id, description, formats and metadata."""
+    run: Callable[[Call], Awaitable[Raw]]
     namespace: str = DEFAULT
-    description: str | None = None
-    request_format: Any = None
-    response_format: Any = None
-    metadata: Any = None
-    owner: Worker | None = None
+    owner: Worker | RemoteWorker | None = None
     """The worker that offers it; none for functions of the hub."""
-    observable: Observable | None = None
-    frame: RegisterFunction | None = None
-    """The message that registered it, to register it again in another namespace."""
+    is_remote: bool = False
+    """Whether that worker is connected to another replica."""
     timeout: float | None = None
     """Seconds that a call may take, if less than the caller allows."""
     offer: Offer | None = None
     """Its place in the registry; an internal function has only a capability for the pipeline."""
     watch: Watch | None = None
     """Reports its calls to observers, while it has any."""
+    args_validator: Validator | Literal[False] | None = None
+    """Checks the arguments of its observers, once there was one; false if its format is no schema that can be used."""
+
+    @property
+    def id(self) -> str:
+        """Its id within the namespace."""
+        return self.frame.id
 
     @property
     def capability(self) -> Capability | None:
@@ -113,7 +118,7 @@ class Function:
     @property
     def key(self) -> tuple[str, str]:
         """Its namespace and id, which are unique."""
-        return self.namespace, self.id
+        return self.namespace, self.frame.id
 
 
 def hosted(
@@ -136,14 +141,7 @@ def hosted(
             raise InvocationFailed(f"The payload of {function_id} cannot be read: {error}.") from None
         return Raw(encode(await handler(payload, call)))
 
-    return Function(
-        id=function_id,
-        run=run,
-        description=description,
-        request_format=request,
-        response_format=response,
-        metadata=metadata,
-    )
+    return Function(RegisterFunction(function_id, description, request, response, metadata), run)
 
 
 class Functions:
@@ -285,7 +283,7 @@ class HttpFunctions:
     async def _fetch(
         self, function_id: str, http: HttpInvocation, method: str, headers: Mapping[str, str], body: bytes | None
     ) -> EgressResponse:
-        from waypost.upstreams.egress import Egress, EgressFailed
+        from waypost.outbound.egress import Egress, EgressFailed
 
         if self._egress is None:
             self._egress = Egress(self._allow_private)

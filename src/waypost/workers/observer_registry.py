@@ -15,38 +15,12 @@ from msgspec import Raw
 
 from waypost.errors import InvocationFailed, WaypostError
 from waypost.loops import running_loop
+from waypost.workers import frames, observers
 from waypost.workers.calls import CallRunner, caller_of, to_call
 from waypost.workers.filters import Filter
-from waypost.workers.frames import (
-    Failure,
-    FunctionRegistered,
-    InvocationsObserved,
-    InvokeFunction,
-    Observe,
-    ObserverAck,
-    ObserverAdded,
-    ObserveResult,
-    ObserverRemoved,
-    ObserverStateChanged,
-    TriggerRegistrationResult,
-    encode,
-    to_failure,
-)
+from waypost.workers.frames import Failure, encode, to_failure
 from waypost.workers.functions import Function, Functions
-from waypost.workers.observers import (
-    Approval,
-    Event,
-    Observer,
-    ObserverDelivery,
-    ObserverSpec,
-    State,
-    Watch,
-    check_observable,
-    find_args_problems,
-    is_owner_delivered,
-    read_event,
-    read_observer,
-)
+from waypost.workers.observers import Approval, Event, Observer, ObserverDelivery, ObserverSpec, State, Watch
 from waypost.workers.triggers import Binding, Key, Listener, Triggers, TriggerType
 from waypost.workers.worker import Worker
 
@@ -89,10 +63,6 @@ class ObserverRegistry:
         """How many activations run or wait."""
         return self._delivery.running
 
-    def get(self, observer_id: str) -> Observer | None:
-        """The observer with an id."""
-        return self._observers.get(observer_id)
-
     def open(self) -> None:
         """Deliver events from now on."""
         self._is_open = True
@@ -104,7 +74,7 @@ class ObserverRegistry:
             self._remove(observer)
         await self._delivery.close()
 
-    def observe(self, worker: Worker, frame: Observe) -> None:
+    def observe(self, worker: Worker, frame: frames.Observe) -> None:
         """Register an observer of a worker, and answer it; an unchanged one is only answered again."""
         before = self._observers.get(frame.id)
         if before is not None and before.maker is worker and before.spec.message == encode(frame):
@@ -112,9 +82,9 @@ class ObserverRegistry:
             return
         try:
             self._check_limits(worker, frame.id)
-            observer = read_observer(frame, worker)
+            observer = observers.read_observer(frame, worker)
         except InvocationFailed as error:
-            worker.send(ObserveResult(frame.id, "error", to_failure(error)))
+            worker.send(frames.ObserveResult(frame.id, "error", to_failure(error)))
             return
         self._add(observer)
 
@@ -138,6 +108,11 @@ class ObserverRegistry:
             return
         self._add(observer)
 
+    def is_accepted(self, binding: Binding) -> bool:
+        """Whether a binding has an observer that was not refused."""
+        observer = self._observers.get(binding.id)
+        return observer is not None and observer.maker is binding.maker and observer.state != "error"
+
     def unobserve(self, maker: Listener, observer_id: str) -> None:
         """Remove an observer of a listener."""
         observer = self._observers.get(observer_id)
@@ -145,7 +120,7 @@ class ObserverRegistry:
             observer.backlog.is_dropped = True
             self._end(observer)
 
-    def acknowledge(self, worker: Worker, ack: ObserverAck) -> None:
+    def acknowledge(self, worker: Worker, ack: frames.ObserverAck) -> None:
         """The owner of a function accepts or refuses an observer."""
         observer = self._observers.get(ack.id)
         # An answer to an older message is about an observer that was removed or replaced since.
@@ -157,19 +132,19 @@ class ObserverRegistry:
         observer.approval.is_given, observer.approval.refusal = ack.error is None, ack.error
         self._update_state(observer)
 
-    def report(self, worker: Worker, reports: InvocationsObserved) -> None:
+    def report(self, worker: Worker, reports: frames.InvocationsObserved) -> None:
         """The owner of functions reports events, and names the observers they are for."""
         for report in reports.items:
             function = self._functions.get(report.namespace or worker.namespace, report.function_id)
-            if function is None or function.owner is not worker or not is_owner_delivered(function):
+            if function is None or function.owner is not worker or not observers.is_owner_delivered(function):
                 continue
-            event = read_event(report, function)
+            event = observers.read_event(report, function)
             for observer_id in dict.fromkeys(report.matched):
                 observer = self._observers.get(observer_id)
                 if observer is not None and observer.function is function and observer.state == "active":
                     self._delivery.fire(observer, event)
 
-    async def call(self, worker: Worker, frame: InvokeFunction) -> Raw:
+    async def call(self, worker: Worker, frame: frames.InvokeFunction) -> Raw:
         """The owner of a function calls the target of an observer."""
         assert frame.activation is not None
         observer = self._observers.get(frame.activation.observer_id)
@@ -177,7 +152,7 @@ class ObserverRegistry:
             why = f"The observer {frame.activation.observer_id} is not active, or observes no function of this worker."
             raise InvocationFailed(why, "OBSERVER_NOT_ACTIVE")
         assert observer.function is not None
-        if not is_owner_delivered(observer.function):
+        if not observers.is_owner_delivered(observer.function):
             raise InvocationFailed(f"{observer.function.id} is not delivered by its owner.", "NOT_OWNER_DELIVERED")
         return await self._delivery.call(observer, to_call(worker, frame))
 
@@ -190,10 +165,11 @@ class ObserverRegistry:
             if worker.observes:
                 revision = next(self._revisions)
                 accepted = [one for one in concerned if one.function is function and one.approval.refusal is None]
+                # One revision for the whole list: answers to messages that crossed it are about an older state.
                 for observer in accepted:
                     observer.approval.revision = revision
                 infos = [observer.info() for observer in accepted]
-                worker.send(FunctionRegistered(function.id, revision, function.namespace, infos))
+                worker.send(frames.FunctionRegistered(function.id, revision, function.namespace, infos))
             for observer in concerned:
                 self._update_state(observer)
 
@@ -278,6 +254,8 @@ class ObserverRegistry:
         """
         namespace, function_id = observer.spec.source
         function = self._functions.find(function_id, namespace)
+        if function is not None and function.is_remote:
+            function = None  # most of its calls are made elsewhere, and never seen here
         if function is observer.function:
             return
         self._detach(observer)
@@ -288,7 +266,7 @@ class ObserverRegistry:
             observer.args = _to_args(observer.spec.binding, function)
         approval = observer.approval
         try:
-            check_observable(observer, function)
+            observers.check_observable(observer, function)
             self._calls.check(function, caller_of(observer.maker), "observe")
             others = self._by_function.setdefault(function, set())
             if len(others) >= MAX_OBSERVERS_OF_FUNCTION:
@@ -302,10 +280,11 @@ class ObserverRegistry:
         if owner is None or not owner.observes:
             approval.is_given = True
             return
+        # The owner may be slow or old. The observer waits for its word, but not forever.
         approval.timer = running_loop().call_later(self.acknowledge_timeout, self._refuse_late, observer)
         if not is_announced:
             approval.revision = next(self._revisions)
-            owner.send(ObserverAdded(function.id, approval.revision, observer.info(), function.namespace))
+            owner.send(frames.ObserverAdded(function.id, approval.revision, observer.info(), function.namespace))
 
     def _detach(self, observer: Observer) -> None:
         function = observer.function
@@ -327,7 +306,7 @@ class ObserverRegistry:
         observer.approval.revision = None
         if function.owner is not None and not function.owner.is_gone:
             revision = next(self._revisions)
-            function.owner.send(ObserverRemoved(function.id, revision, observer.id, function.namespace))
+            function.owner.send(frames.ObserverRemoved(function.id, revision, observer.id, function.namespace))
 
     def _refuse_late(self, observer: Observer) -> None:
         late = f"The owner did not answer within {self.acknowledge_timeout:g} s."
@@ -359,7 +338,7 @@ class ObserverRegistry:
     def _watch(self, observer: Observer) -> None:
         """Watch the calls of its function while an observer is active."""
         function = observer.function
-        if function is None or is_owner_delivered(function):
+        if function is None or observers.is_owner_delivered(function):
             return
         if observer.state != "active":
             _unwatch(observer, function)
@@ -385,7 +364,7 @@ class ObserverRegistry:
             self._report(observer)
             return
         error = observer.reason if observer.state == "error" else None
-        observer.maker.send(ObserveResult(observer.id, observer.state, error, _find_warnings(observer)))
+        observer.maker.send(frames.ObserveResult(observer.id, observer.state, error, _find_warnings(observer)))
 
     def _report(self, observer: Observer) -> None:
         binding = observer.spec.binding
@@ -393,10 +372,10 @@ class ObserverRegistry:
             return
         if binding is None:
             fires = observer.backlog.fires
-            observer.maker.send(ObserverStateChanged(observer.id, observer.state, fires, observer.reason))
+            observer.maker.send(frames.ObserverStateChanged(observer.id, observer.state, fires, observer.reason))
         elif observer.state == "error":  # for bindings the protocol has only a refusal
             error = Raw(encode(observer.reason))
-            refusal = TriggerRegistrationResult(observer.id, binding.type, observer.spec.target[1], error)
+            refusal = frames.TriggerRegistrationResult(observer.id, binding.type, observer.spec.target[1], error)
             observer.maker.send(refusal)
 
 
@@ -406,9 +385,9 @@ def _to_args(binding: Binding, function: Function) -> dict[str, Any]:
         config = msgspec.json.decode(binding.config)
     except (msgspec.MsgspecError, RecursionError):
         return {}
-    if not isinstance(config, dict) or not is_owner_delivered(function):
+    if not isinstance(config, dict) or not observers.is_owner_delivered(function):
         return {}
-    return {} if find_args_problems(config, function) else config
+    return {} if observers.find_args_problems(config, function) else config
 
 
 def _unwatch(observer: Observer, function: Function) -> None:
@@ -424,38 +403,16 @@ def _is_owner(observer: Observer, worker: Worker) -> bool:
 
 def _find_warnings(observer: Observer) -> list[str] | None:
     function = observer.function
-    if function is None or not is_owner_delivered(function) or observer.spec.on == "success":
+    if function is None or not observers.is_owner_delivered(function) or observer.spec.on == "success":
         return None
     return [f"`on` has no effect: the owner of {function.id} decides which events its observers receive."]
-
-
-class FunctionSubstitute:
-    """A function that serves the bindings of a trigger type as its observers."""
-
-    def __init__(self, observers: ObserverRegistry, function: Function) -> None:
-        self._observers = observers
-        self._source = function.key
-
-    def bind(self, binding: Binding) -> None:
-        """Make an observer from a binding."""
-        self._observers.add_binding(binding, self._source)
-
-    def unbind(self, binding: Binding) -> None:
-        """Remove the observer of a binding."""
-        self._observers.unobserve(binding.maker, binding.id)
-
-    def accepts(self, binding: Binding) -> bool:
-        """Whether a binding has an observer that was not refused."""
-        observer = self._observers.get(binding.id)
-        return observer is not None and observer.maker is binding.maker and observer.state != "error"
 
 
 class TriggerSubstitutes:
     """All functions with a `legacy_trigger_type`; of several for one type, the first serves it."""
 
-    def __init__(self, triggers: Triggers, observers: ObserverRegistry) -> None:
+    def __init__(self, triggers: Triggers) -> None:
         self._triggers = triggers
-        self._observers = observers
         self._rows: dict[Key, dict[str, TriggerType]] = {}
 
     def replace(self, old: Iterable[Function], new: Iterable[Function]) -> None:
@@ -471,11 +428,11 @@ class TriggerSubstitutes:
         for (key, function_id), function in arriving.items():
             self._rows.setdefault(key, {})[function_id] = TriggerType(
                 key[1],
-                function.description or "",
-                None if function.observable is None else function.observable.args_format,
+                function.frame.description or "",
+                None if function.frame.observe is None else function.frame.observe.args_format,
                 namespace=key[0],
                 worker=function.owner,
-                substitute=FunctionSubstitute(self._observers, function),
+                source=function.key,
             )
         for key in {key for key, _ in (*leaving, *arriving)}:
             self._triggers.set_substitute(key, next(iter(self._rows[key].values()), None))
@@ -485,5 +442,5 @@ class TriggerSubstitutes:
 
 def _type_key(function: Function) -> Key | None:
     """The namespace and id of the trigger type that a function serves, if any."""
-    terms = function.observable
+    terms = function.frame.observe
     return None if terms is None or not terms.legacy_trigger_type else (function.namespace, terms.legacy_trigger_type)

@@ -19,21 +19,11 @@ from msgspec import UNSET, Raw
 
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError, InvocationFailed, WaypostError
-from waypost.loops import running_loop
+from waypost.loops import cancel_tasks, start_task
+from waypost.workers import frames
 from waypost.workers.calls import CallRunner, caller_of, read_namespace
 from waypost.workers.filters import ROOTS, Filter
-from waypost.workers.frames import (
-    NULL,
-    Activation,
-    Failure,
-    Given,
-    Observe,
-    ObservedEvent,
-    ObserverInfo,
-    Origin,
-    encode,
-    to_failure,
-)
+from waypost.workers.frames import NULL, Activation, Failure, Observe, Origin, encode, to_failure
 from waypost.workers.functions import Call, Function
 from waypost.workers.triggers import Binding, Key, Listener
 from waypost.workers.worker import Worker, invocation_id
@@ -72,7 +62,7 @@ class ObserverSpec:
     capture: tuple[str, ...] = _DEFAULT_CAPTURE
     on: str = "success"
     deliver: str = "envelope"
-    metadata: Given = UNSET
+    metadata: frames.Given = UNSET
     args: dict[str, Any] = field(default_factory=dict)
     max_fires: int | None = None
     expires_in: float | None = None
@@ -144,12 +134,12 @@ class Observer:
         """Whether it receives an event."""
         return event.status in _STATUSES[self.spec.on] and event.matches(self.spec.filter)
 
-    def info(self) -> ObserverInfo:
+    def info(self) -> frames.ObserverInfo:
         """Its description for the owner of the function."""
         spec = self.spec
         needed = spec.capture if spec.deliver == "envelope" else {*spec.capture, spec.deliver}
         capture = [part for part in ROOTS if part in needed]
-        info = ObserverInfo(self.id, self.args, spec.filter.source, spec.target[1], capture, spec.on)
+        info = frames.ObserverInfo(self.id, self.args, spec.filter.source, spec.target[1], capture, spec.on)
         if spec.binding is not None:
             info.legacy = {"trigger_type": spec.binding.type, "config": spec.binding.config}
         return info
@@ -197,12 +187,12 @@ def _invalid(why: str) -> InvocationFailed:
 
 def is_owner_delivered(function: Function) -> bool:
     """Whether the owner of a function reports events to its observers, instead of the hub."""
-    return function.observable is not None and function.observable.delivery == "owner"
+    return function.frame.observe is not None and function.frame.observe.delivery == "owner"
 
 
 def check_observable(observer: Observer, function: Function) -> None:
     """Raise `InvocationFailed` if a function does not allow an observer, or not with its arguments."""
-    terms = function.observable
+    terms = function.frame.observe
     if function.id.startswith("engine::") or (terms is not None and terms.allow is False):
         raise InvocationFailed(f"{function.id} cannot be observed.", "NOT_OBSERVABLE")
     if observer.spec.binding is not None:
@@ -218,13 +208,15 @@ def check_observable(observer: Observer, function: Function) -> None:
 
 def find_args_problems(args: dict[str, Any], function: Function) -> list[str]:
     """Why arguments do not fit the format that the owner declares; a format that is no schema is left to the owner."""
-    wanted = None if function.observable is None else function.observable.args_format
+    wanted = None if function.frame.observe is None else function.frame.observe.args_format
     if not isinstance(wanted, dict):
         return []
-    try:
-        return Validator(wanted).problems(args)
-    except DefinitionError:
-        return []
+    if function.args_validator is None:  # compiling takes up to 100 ms, and a function may have many observers
+        try:
+            function.args_validator = Validator(wanted)
+        except DefinitionError:
+            function.args_validator = False
+    return [] if function.args_validator is False else function.args_validator.problems(args)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -278,7 +270,7 @@ class Event:
         return Origin(worker_id, name, self.function.id, self.invocation_id)
 
 
-def select_parts(**parts: Given) -> dict[str, Raw]:
+def select_parts(**parts: frames.Given) -> dict[str, Raw]:
     """The parts of a call that are set; metadata that is null counts as not set."""
     return {
         name: part
@@ -287,7 +279,7 @@ def select_parts(**parts: Given) -> dict[str, Raw]:
     }
 
 
-def read_event(report: ObservedEvent, function: Function) -> Event:
+def read_event(report: frames.ObservedEvent, function: Function) -> Event:
     """The event that the owner of a function reports."""
     return Event(
         function=function,
@@ -332,7 +324,7 @@ class Watch:
         started, began = time.time(), time.perf_counter()
         try:
             answer = await self._function.run(call)
-        except BaseException as error:
+        except BaseException as error:  # a call that is cancelled has ended too, and its observers wait for the end
             failure = _to_failure(error)
             if failure is not None:
                 self._fire_all(observers, call, started, began, error=Raw(encode(failure)))
@@ -385,13 +377,12 @@ class ObserverDelivery:
 
     async def close(self) -> None:
         """Stop all activations."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_tasks(self._tasks)
 
     def fire(self, observer: Observer, event: Event) -> None:
         """Deliver an event to an observer, unless a limit is exceeded."""
         backlog = observer.backlog
+        # Observers that call what they observe would never end; the depth travels with every call that they cause.
         if event.depth >= MAX_DEPTH:
             _miss(observer, f"{event.depth} observers stand before it already")
             return
@@ -435,14 +426,12 @@ class ObserverDelivery:
             observer.backlog.unfinished -= 1
 
     def _start(self, observer: Observer, call: Call) -> None:
-        task = running_loop().create_task(self._deliver(observer, call))
-        self._tasks.add(task)
+        task = start_task(self._deliver(observer, call), self._tasks)
         self._unfinished[observer.maker] += 1
         observer.backlog.unfinished += 1
         observer.backlog.waiting_bytes += len(call.data)
 
-        def finish(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
+        def finish(_: asyncio.Task[None]) -> None:
             observer.backlog.waiting_bytes -= len(call.data)
             observer.backlog.unfinished -= 1
             self._unfinished[observer.maker] -= 1
@@ -465,11 +454,10 @@ class ObserverDelivery:
             to_failure(error)
 
     async def _invoke(self, observer: Observer, call: Call) -> Raw:
-        namespace, function_id = observer.spec.target
         async with observer.backlog.slots:
             if observer.backlog.is_dropped:  # it was removed while the call waited for a slot
                 raise InvocationFailed(f"The observer {observer.id} is not active.", "OBSERVER_NOT_ACTIVE")
-            return await self._calls.invoke(function_id, call, caller_of(observer.maker), namespace=namespace)
+            return await self._calls.invoke(call, caller_of(observer.maker), observer.spec.target[0])
 
 
 def _miss(observer: Observer, why: str) -> None:

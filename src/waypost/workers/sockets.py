@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from websockets.frames import CloseCode, Frame, Opcode
@@ -20,10 +20,9 @@ from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from waypost.corked import CorkedTransport
 from waypost.errors import WaypostError
-from waypost.loops import running_loop
-from waypost.settings import Limits, is_loopback
+from waypost.loops import CorkedTransport, running_loop
+from waypost.settings import Limits, Workers, is_loopback
 from waypost.transports.http.pending import PendingRequests, encode_refusal, headers_too_large
 from waypost.workers.frames import MAX_MESSAGE_BYTES
 
@@ -113,6 +112,8 @@ class FrameSplitter:
             if len(data) < self._needed:
                 return None
             length, start = int.from_bytes(data[start : start + size], "big"), start + size
+        # A client must mask every frame, so that it cannot write bytes of its choice that a proxy takes for HTTP. What
+        # breaks that rule goes through the library, which closes the connection with the right code.
         if not second & _MASKED or length > self._max_bytes:
             self.is_lost = True
             return None
@@ -177,8 +178,8 @@ class ReadQueue:
         self.read_on()
 
 
-class Receiver(Protocol):
-    """The owner of a socket."""
+class Receiver:
+    """The owner of a socket; by itself it discards everything, as the telemetry of workers is."""
 
     def on_open(self, socket: Socket) -> None:
         """The socket can be sent on."""
@@ -347,11 +348,6 @@ class Socket(asyncio.Protocol):
             self._queue.is_held = True
             self._transport.pause_reading()
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether nothing is received until `resume`."""
-        return self._queue.is_paused
-
     def silence(self, now: float) -> float:
         """Seconds since the other side last showed a sign of life; 0 while the socket is paused."""
         unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -450,41 +446,26 @@ class Socket(asyncio.Protocol):
             self.abort()
 
 
-class TelemetrySink:
-    """Accepts the telemetry of workers and discards it."""
-
-    def on_open(self, socket: Socket) -> None:
-        """Nothing to prepare."""
-
-    def on_text(self, data: bytes) -> None:
-        """Discard it."""
-
-    def on_binary(self, data: bytes) -> None:
-        """Discard it."""
-
-    def on_close(self) -> None:
-        """Nothing to release."""
-
-
 class Port:
     """Listens at one address, and closes sockets that have gone silent."""
 
     def __init__(
         self,
-        host: str,
-        port: int,
-        token: str,
-        open_session: Callable[[], Receiver],
+        settings: Workers,
+        is_token_needed: Callable[[], bool],
+        open_session: Callable[[str], Receiver],
         open_channel: Callable[[SplitResult], Receiver],
         limits: Limits | None = None,
     ) -> None:
-        if is_open_to_all(host, token):
+        if is_open_to_all(settings):
             raise WaypostError(
-                f"Workers can reach {host} from outside and need no token; set workers.token, or listen on 127.0.0.1."
+                f"Workers can reach {settings.host} from outside and need no token; set workers.token, "
+                "or listen on 127.0.0.1."
             )
-        self._host = host
-        self._port = port
-        self._token = token
+        self._settings = settings
+        self._is_token_needed = is_token_needed
+        self.made_token = ""
+        """The token that workers share where the settings name none; nothing matches an empty one."""
         self._open_session = open_session
         self._open_channel = open_channel
         self._sockets: set[Socket] = set()
@@ -500,19 +481,29 @@ class Port:
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"ws://[{host}]:{port}" if ":" in host else f"ws://{host}:{port}"
 
+    @property
+    def needs_token(self) -> bool:
+        """Whether workers need a token."""
+        return bool(self._settings.token or self._settings.tokens) or self._is_token_needed()
+
     async def open(self) -> None:
         """Start to listen; `WaypostError` if the port is taken."""
         if self._server is not None:
             return
-        loop = running_loop()
+        loop, host, port = running_loop(), self._settings.host, self._settings.port
         try:
             self._server = await loop.create_server(
-                lambda: Socket(self._route, self._sockets, self._pending), self._host, self._port, backlog=1024
+                lambda: Socket(self._route, self._sockets, self._pending), host, port, backlog=1024
             )
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-            raise WaypostError(f"Cannot listen for workers on {self._host}:{self._port}: {reason}.") from None
+            raise WaypostError(f"Cannot listen for workers on {host}:{port}: {reason}.") from None
         self._watching = loop.create_task(self._watch())
+
+    def stop_listening(self) -> None:
+        """Accept no further connection."""
+        if self._server is not None:
+            self._server.close()
 
     async def close(self) -> None:
         """Close all sockets and stop listening."""
@@ -523,7 +514,7 @@ class Port:
             self._watching.cancel()
         for socket in list(self._sockets):
             socket.close(1001, "the hub stops")
-        for _ in range(20):
+        for _ in range(20):  # a second for the closing handshakes; a worker that hangs does not hold up the hub
             if not self._sockets:
                 break
             await asyncio.sleep(0.05)
@@ -533,6 +524,8 @@ class Port:
 
     def _route(self, request: Request) -> Receiver:
         url = urlsplit(repair_path(request.path))
+        # Browsers send WebSocket requests to any address without asking it first, loopback included. Only the origin
+        # tells a page of another host from a program on this machine.
         for origin in request.headers.get_all("Origin"):
             if not is_loopback(urlsplit(origin).hostname or ""):
                 raise Refusal(403, "Web pages of other hosts may not connect.")
@@ -541,17 +534,21 @@ class Port:
         path = url.path.rstrip("/")
         if "/ws/channels/" in path:
             return self._open_channel(url)  # the key of the channel takes the place of the token
-        self._check_token(request, url.query)
-        return TelemetrySink() if path.endswith("/otel") else self._open_session()
+        name = self._authenticate(request, url.query)
+        return Receiver() if path.endswith("/otel") else self._open_session(name)
 
-    def _check_token(self, request: Request, query: str) -> None:
-        if not self._token:
-            return
+    def _authenticate(self, request: Request, query: str) -> str:
+        """The name that the token of a request proves; empty for the token that all workers share, or without one."""
         headers = (header.partition(" ") for header in request.headers.get_all("Authorization"))
-        tokens = [token.strip() for scheme, _, token in headers if scheme.lower() == "bearer"]
-        tokens += parse_qs(query).get("token", [])
-        if not any(hmac.compare_digest(token.encode(), self._token.encode()) for token in tokens):
+        given = [token.strip() for scheme, _, token in headers if scheme.lower() == "bearer"]
+        given += parse_qs(query).get("token", [])
+        # Tokens of one worker come first: with one of them a worker has its name, whatever else it sends.
+        for name, token in self._settings.tokens.items():
+            if _is_among(token, given):
+                return name
+        if self.needs_token and not _is_among(self._settings.token or self.made_token, given):
             raise Refusal(401, "A token is needed: Authorization: Bearer <token>, or III_TOKEN for the SDKs.")
+        return ""
 
     async def _watch(self) -> None:
         """Ping silent sockets, and abort those that do not answer."""
@@ -566,9 +563,13 @@ class Port:
                     socket.ping()
 
 
-def is_open_to_all(host: str, token: str) -> bool:
-    """Whether workers on other machines could connect without a token."""
-    return not is_loopback(host) and not token
+def _is_among(token: str, given: list[str]) -> bool:
+    return bool(token) and any(hmac.compare_digest(one.encode(), token.encode()) for one in given)
+
+
+def is_open_to_all(settings: Workers) -> bool:
+    """Whether workers on other machines could connect without a token that the operator gave them."""
+    return not is_loopback(settings.host) and not (settings.token or settings.tokens)
 
 
 def repair_path(path: str) -> str:

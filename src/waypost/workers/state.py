@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from waypost.errors import InvocationFailed, StaleVersion
-from waypost.stores.records import shorten_key
+from waypost.stores.database import shorten_key
 from waypost.stores.store import Store
 from waypost.workers.functions import Call, Function, hosted
 from waypost.workers.triggers import Binding, Triggers, TriggerType
@@ -31,7 +31,7 @@ class UpdateRefused(Exception):
 
 def apply_updates(old: Any, operations: list[Any]) -> tuple[Any, list[dict[str, Any]]]:
     """Apply operations to a copy of a value; returns the new value, and an error for each that was not applied."""
-    value = copy.deepcopy(old)
+    value = copy.deepcopy(old)  # `old` is part of the answer and of the event, and must not change with the operations
     errors = []
     for index, operation in enumerate(operations):
         try:
@@ -198,7 +198,7 @@ class SharedState:
 
     def trigger_type(self) -> TriggerType:
         """The trigger that fires when a value changes."""
-        return TriggerType(TYPE, "Calls a function when a value of the state changes.")
+        return TriggerType(TYPE, "Calls a function when a value of the state changes.", fires_everywhere=True)
 
     def functions(self) -> list[Function]:
         """The functions that workers call."""

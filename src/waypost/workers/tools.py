@@ -15,14 +15,13 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw
 
-from waypost.capabilities.capability import Capability, Kind, Priority
+from waypost.capabilities.capability import Capability, Kind, Metadata, Priority
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.names import disambiguate, is_wire_name, to_portable
-from waypost.capabilities.options import Metadata
 from waypost.capabilities.registry import PREFIXES, Offer, Registry
 from waypost.capabilities.schemas.forms import OPEN, require
 from waypost.capabilities.schemas.validators import Validator, check_limits
-from waypost.errors import DefinitionError
+from waypost.errors import DefinitionError, InvalidArguments, InvocationFailed, text_of
 from waypost.wire.definitions import ToolDefinition
 from waypost.workers.frames import encode
 from waypost.workers.functions import DEFAULT, Call, Function, is_internal, trace_here
@@ -202,6 +201,7 @@ class _Arguments:
 
     def admit(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Check the arguments and return them unchanged."""
+        # A worker may register a thousand functions of which one is called: compiling is left to the first call.
         if not self._is_ready:
             self._is_ready = True
             try:
@@ -213,20 +213,33 @@ class _Arguments:
         return arguments
 
 
-def build_handler(function: Function) -> Handler:
-    """The handler for the pipeline: a worker's call is passed on unchanged, arguments of others become a call."""
+def build_handler(function: Function, arguments: _Arguments | None = None) -> Handler:
+    """The handler for the pipeline: a worker's call is passed on, arguments of others become a call.
+
+    The payload of a call that a worker makes is checked too, where a worker's function declares a schema. Events of
+    triggers and observers are not: what these send is not up to the function.
+    """
 
     async def run(given: Any, ctx: Context) -> Any:
         start = function.run if function.watch is None else function.watch.run
         if type(given) is Call:
-            if function.owner is None:
-                given.caller = ctx.caller
+            given.caller = ctx.caller
+            if arguments is not None and function.owner is not None and given.sender and given.activation is None:
+                _check_payload(given, arguments)
             return await start(given)
         key = ctx.idempotency_key
         metadata = Raw(encode({"idempotencyKey": key})) if key else UNSET
         return await start(Call(function.id, Raw(encode(given)), metadata, *trace_here(), caller=ctx.caller))
 
     return run
+
+
+def _check_payload(call: Call, arguments: _Arguments) -> None:
+    try:
+        payload = call.payload()
+        arguments.admit({} if payload is None else payload)
+    except (msgspec.MsgspecError, RecursionError, InvalidArguments) as error:
+        raise InvocationFailed(f"The payload does not fit: {text_of(error)}") from None
 
 
 class PublishedFunctions:
@@ -245,7 +258,7 @@ class PublishedFunctions:
                     self._registry.offer(_source(function.id, function.namespace), (), Priority.WORKER)
             # `a::b` and `a__b` are both published as `a__b`. Of functions that are registered together, the one that
             # the name translates back to gets it; the others get a suffix.
-            for function in sorted(new, key=lambda one: _to_id(tool_name(one.id)) != one.key):
+            for function in sorted(new, key=lambda one: (DEFAULT, tool_name(one.id).replace("__", "::")) != one.key):
                 if is_internal(function.id):
                     row = _build_internal(function)
                     function.offer = Offer("", row, row)
@@ -256,10 +269,6 @@ class PublishedFunctions:
 
 def _source(function_id: str, namespace: str) -> str:
     return f"{namespace}/{function_id}"
-
-
-def _to_id(name: str) -> tuple[str, str]:
-    return DEFAULT, name.replace("__", "::")
 
 
 def find_function_tool(registry: Registry, function_id: str, namespace: str = DEFAULT) -> Capability | None:
@@ -307,24 +316,25 @@ def _build_internal(function: Function) -> Capability:
 def _build_tool(function: Function) -> Capability:
     name = tool_name(function.id)
     schema, returns = _usable_schemas(function)
-    metadata = function.metadata if isinstance(function.metadata, dict) else {}
+    metadata = function.frame.metadata if isinstance(function.frame.metadata, dict) else {}
     meta: dict[str, Any] = {"category": CATEGORY}
     if function.namespace != DEFAULT:
         meta[_NAMESPACE] = function.namespace
+    arguments = None if schema == OPEN.schema else _Arguments(function.id, schema)
     tool = Capability(
         kind=Kind.TOOL,
         id=name,
         definition=ToolDefinition(
             name,
             title=UNSET if name == function.id else function.id,
-            description=function.description or UNSET,
+            description=function.frame.description or UNSET,
             input_schema=schema,
             output_schema=UNSET if returns is None else returns,
             meta=meta,
         ),
-        handler=build_handler(function),
+        handler=build_handler(function, arguments),
         is_async=True,
-        arguments=OPEN if schema == OPEN.schema else _Arguments(function.id, schema),
+        arguments=arguments or OPEN,
         owner=None if function.owner is None else function.owner.owner,
         metadata=Metadata(
             hidden=metadata.get("internal") is True,
@@ -343,7 +353,7 @@ def _build_tool(function: Function) -> Capability:
 
 def _usable_schemas(function: Function) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The published schemas of a function's arguments and answer; unusable ones are replaced by open ones."""
-    schema, returns = input_schema(function.request_format), output_schema(function.response_format)
+    schema, returns = input_schema(function.frame.request_format), output_schema(function.frame.response_format)
     problem = find_schema_problem(schema)
     if problem is not None:
         warn = _log.warning if function.owner is None else function.owner.warn

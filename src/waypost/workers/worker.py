@@ -8,7 +8,7 @@ import logging
 import secrets
 import time
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -17,25 +17,13 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from waypost.capabilities.context import Caller
+from waypost.capabilities.principals import Chain, Principal
 from waypost.errors import Busy, InvocationFailed, ProtocolError
 from waypost.loops import BusyPoll, running_loop
 from waypost.workers import frames
-from waypost.workers.frames import (
-    INTRODUCTION,
-    MAX_MESSAGE_BYTES,
-    NULL,
-    FromWorker,
-    InvocationResult,
-    InvokeFunction,
-    Origin,
-    WorkerRegistered,
-    WorkerUnreachable,
-    encode,
-    to_exception,
-    to_raw_failure,
-)
+from waypost.workers.frames import CALL_ENTRY, NULL, InvocationResult, InvokeFunction, encode, split_baggage
 from waypost.workers.functions import DEFAULT, Call, Function
-from waypost.workers.sockets import Socket
+from waypost.workers.sockets import Receiver, Socket
 
 if TYPE_CHECKING:
     from waypost.workers.workers import Workers
@@ -51,6 +39,10 @@ BATCH_WINDOW_S: Final = 0.02
 """How long a later registration waits for others, so that they are one change; any other message ends the wait."""
 MAX_HELD_MESSAGES: Final = 20_000
 MAX_HELD_CALLS: Final = 64
+MAX_INTRODUCTION_BYTES: Final = 64 * 1024
+"""What a worker says about itself; lists of workers repeat it to every caller."""
+MAX_REMEMBERED_CALLS: Final = 1_000
+"""Calls to one worker that have ended and whose callers it may still act for."""
 
 _boot: Final = str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))[:24]
 _numbers: Final = itertools.count(secrets.randbits(32))
@@ -69,6 +61,16 @@ class PendingCalls:
     depths: dict[str, int] = field(default_factory=dict)
     """The observer depths of those calls, for workers that do not report them themselves."""
     busy_poll: BusyPoll = field(default_factory=BusyPoll)
+    callers: dict[str, tuple[Principal, Chain]] = field(default_factory=dict)
+    """The callers of those calls and of the last ones that ended: a handler may act for its caller after its answer."""
+    _ended: deque[str] = field(default_factory=deque)
+
+    def end(self, invocation: str) -> None:
+        """A call was answered or given up; its caller is remembered for a while."""
+        self.futures.pop(invocation, None)
+        self._ended.append(invocation)
+        if len(self._ended) > MAX_REMEMBERED_CALLS:
+            self.callers.pop(self._ended.popleft(), None)
 
     def pop(self, invocation: str) -> asyncio.Future[Raw] | None:
         """Take out a call that still waits for its answer."""
@@ -85,6 +87,8 @@ class Worker:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     """What it presents when it connects again."""
     name: str = ""
+    is_named: bool = False
+    """Whether its name is final: proven by a token, or said in its introduction."""
     namespace: str = DEFAULT
     about: dict[str, Any] = field(default_factory=dict)
     """The rest of its introduction: its runtime, version, host and so on."""
@@ -95,8 +99,6 @@ class Worker:
     is_gone: bool = False
     caller: Caller | None = None
     """Its principal for policies, once it called something."""
-    origin: Origin | None = None
-    """How it appears to the functions that it calls, once it called something."""
     observes: bool = False
     """Whether it supports observers."""
     _pending: PendingCalls = field(default_factory=PendingCalls)
@@ -111,6 +113,11 @@ class Worker:
         return f"worker:{self.name}"
 
     @property
+    def identity(self) -> str:
+        """Its name; without the process id at the end of the SDKs' default name, which changes with every start."""
+        return self.name.removesuffix(f":{self.about.get('pid')}")
+
+    @property
     def unanswered(self) -> int:
         """How many calls it has not answered."""
         return len(self._pending.futures)
@@ -123,9 +130,9 @@ class Worker:
     def send(self, message: msgspec.Struct) -> None:
         """Send it a message; `InvocationFailed` if the message is too large."""
         data = encode(message)
-        if len(data) > MAX_MESSAGE_BYTES:
+        if len(data) > frames.MAX_MESSAGE_BYTES:
             raise InvocationFailed(
-                f"The message has {len(data)} bytes and a message to a worker has at most {MAX_MESSAGE_BYTES};"
+                f"The message has {len(data)} bytes and a message to a worker has at most {frames.MAX_MESSAGE_BYTES};"
                 " use a channel.",
                 "payload_too_large",
             )
@@ -133,28 +140,36 @@ class Worker:
 
     async def call(self, function_id: str, call: Call) -> Raw:
         """Call one of its functions; `InvocationFailed` when it fails, or disconnects before it answers."""
-        if self.is_gone:
-            raise self._disconnected(f" before {function_id} was called")
-        if call.is_void:
-            self.send(self._to_frame(function_id, call, None))
-            return NULL
+        if self.is_gone:  # a call may have waited in the pipeline for a slot while the worker left
+            raise frames.NotStarted(
+                f"Invocation stopped: the worker {self.name} disconnected before {function_id} was called.",
+                "invocation_stopped",
+            )
         pending = self._pending
+        if call.is_void:
+            # Its caller does not wait, but the handler may make calls for it, and names it by this id.
+            parent = invocation_id()
+            self.send(self._to_frame(function_id, call, None, parent))
+            pending.callers[parent] = call.caller.principal, call.caller.chain
+            pending.end(parent)
+            return NULL
         if len(pending.futures) >= MAX_PENDING_CALLS:
             raise Busy(f"The worker {self.name} has {MAX_PENDING_CALLS} calls to answer already; try again later.")
         invocation = call.invocation or invocation_id()
         future: asyncio.Future[Raw] = running_loop().create_future()
         pending.futures[invocation] = future
+        pending.callers[invocation] = call.caller.principal, call.caller.chain
         if call.observe_depth and not self.observes:
             pending.depths[invocation] = call.observe_depth
         try:
-            self.send(self._to_frame(function_id, call, invocation))
+            self.send(self._to_frame(function_id, call, invocation, invocation))
             # A lone call is answered sooner if the loop polls for a moment instead of sleeping; with several calls in
             # flight there is other work to do.
             if len(pending.futures) == 1:
                 pending.busy_poll.wait_for(future)
             return await future
         finally:
-            pending.futures.pop(invocation, None)
+            pending.end(invocation)
             if pending.depths:
                 pending.depths.pop(invocation, None)
 
@@ -163,7 +178,7 @@ class Worker:
         future = self._pending.pop(answer.invocation_id or "")
         if future is None:
             return
-        problem = None if answer.error is UNSET else to_exception(answer)
+        problem = None if answer.error is UNSET else frames.to_exception(answer)
         if problem is not None:
             future.set_exception(problem)
         else:
@@ -192,39 +207,54 @@ class Worker:
         for task in self.calls:
             task.cancel()
 
-    def _disconnected(self, when: str = "") -> InvocationFailed:
-        return WorkerUnreachable(
-            f"Invocation stopped: the worker {self.name} disconnected{when}.", "invocation_stopped"
+    def _disconnected(self) -> InvocationFailed:
+        return frames.WorkerUnreachable(
+            f"Invocation stopped: the worker {self.name} disconnected.", "invocation_stopped"
         )
 
-    def _to_frame(self, function_id: str, call: Call, invocation: str | None) -> InvokeFunction:
-        frame = InvokeFunction(function_id, call.data, invocation, call.metadata, call.traceparent, call.baggage)
+    def find_caller(self, frame: InvokeFunction) -> tuple[Principal, Chain] | None:
+        """The principal and chain of the call that a message was made from, as far as the worker says which it was.
+
+        Only calls that this worker received count. All SDKs return the baggage of a call with the calls that its
+        handler makes, in threads and tasks too; those that know observers say the id as well.
+        """
+        _, parent = split_baggage(frame.baggage)
+        callers = self._pending.callers
+        return callers.get(parent) or callers.get((frame.caller.invocation_id if frame.caller else None) or "")
+
+    def _to_frame(self, function_id: str, call: Call, invocation: str | None, parent: str) -> InvokeFunction:
+        entry = f"{CALL_ENTRY}{parent}"
+        baggage = f"{call.baggage},{entry}" if call.baggage else entry
+        frame = InvokeFunction(function_id, call.data, invocation, call.metadata, call.traceparent, baggage)
         if self.observes:
             frame.caller, frame.activation = call.origin, call.activation
             frame.observe_depth = call.observe_depth or None
         return frame
 
 
-class WorkerSession:
+class WorkerSession(Receiver):
     """Reads the messages of one worker.
 
     The SDKs send what a worker offers before its name and namespace. So the first messages are held for a moment, and
     the functions among them become one change of the registry; so do functions that follow each other later.
     """
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: Workers, name: str = "") -> None:
         self._workers = workers
+        self._name = name
+        """The name that the token of the connection proves, if any."""
         self._worker: Worker | None = None
-        self._held: list[FromWorker] = []
+        self._held: list[frames.FromWorker] = []
         self._held_calls = 0
         self._is_introduced = False
         self._timer: asyncio.TimerHandle | None = None
 
     def on_open(self, socket: Socket) -> None:
         """Greet the worker."""
-        worker = self._worker = Worker(socket)
+        worker = self._worker = Worker(socket, name=self._name, is_named=bool(self._name))
         self._workers.connect(worker)
-        worker.send(WorkerRegistered(worker.id, worker.token, self._workers.features))
+        worker.send(frames.WorkerRegistered(worker.id, worker.token, self._workers.features))
+        # A worker of another make may never introduce itself.
         self._timer = running_loop().call_later(INTRODUCTION_TIMEOUT_S, self._release)
 
     def on_text(self, data: bytes) -> None:
@@ -235,20 +265,24 @@ class WorkerSession:
         try:
             frame = frames.decode_message(data)
         except ProtocolError as error:
+            # The connection stays: the calls of one worker share it, and one bad payload must not end the others.
             worker.warn("a message of the worker %s was ignored: %s", worker.name, error.message)
             self._fail_undecodable(data, error.message)
             return
+        is_result = type(frame) is InvocationResult
+        # Most messages are results and need nothing of what follows. Where functions wait to be registered, those come
+        # first: who receives the result may call them next.
         if type(frame) is InvocationResult and not self._held:
             worker.resolve(frame)
             return
         # Only messages that the hub answers may be held back; see `Socket.hold`.
-        if worker.socket.is_full and not (frame.is_void if type(frame) is InvokeFunction else _is_result(frame)):
+        if worker.socket.is_full and not (frame.is_void if type(frame) is InvokeFunction else is_result):
             worker.socket.hold()
-        if type(frame) is InvokeFunction and frame.function_id == INTRODUCTION:
+        if type(frame) is InvokeFunction and frame.function_id == frames.INTRODUCTION:
             self._introduce(frame)
         elif type(frame) is frames.Reattach:
             self._workers.reattach(worker, frame)
-        elif type(frame) is frames.RegisterFunction or not (self._is_introduced or _is_result(frame)):
+        elif type(frame) is frames.RegisterFunction or not (self._is_introduced or is_result):
             self._hold(frame)
         else:
             if self._is_introduced and self._held:
@@ -279,18 +313,22 @@ class WorkerSession:
             about = None if frame.data is UNSET else msgspec.json.decode(frame.data)
         except (msgspec.MsgspecError, RecursionError):
             about = None
+        if isinstance(about, dict) and len(frame.data or b"") > MAX_INTRODUCTION_BYTES:
+            worker.warn("the introduction of the worker %s is too large; only its name is kept", worker.name)
+            about = {key: about[key] for key in ("name", "namespace", "features") if key in about}
         self._workers.introduce(worker, about if isinstance(about, dict) else {})
         if not frame.is_void:
             answer = Raw(encode({"worker_id": worker.id}))
             worker.send(InvocationResult(frame.invocation_id, frame.function_id, answer))
         self._release()
 
-    def _hold(self, frame: FromWorker) -> None:
+    def _hold(self, frame: frames.FromWorker) -> None:
         self._held.append(frame)
         self._held_calls += type(frame) is InvokeFunction
         if len(self._held) >= MAX_HELD_MESSAGES or self._held_calls >= MAX_HELD_CALLS:
             self._release()
         elif self._timer is None:
+            # A worker that registers a hundred functions one by one would otherwise be a hundred `list_changed`.
             self._timer = running_loop().call_later(BATCH_WINDOW_S, self._release)
 
     def _release(self) -> None:
@@ -310,7 +348,7 @@ class WorkerSession:
             if is_ordered or type(frame) is not frames.RegisterFunction:
                 self._dispatch(frame)
 
-    def _dispatch(self, frame: FromWorker) -> None:
+    def _dispatch(self, frame: frames.FromWorker) -> None:
         handle = _HANDLERS.get(type(frame))
         if handle is None and self._here.observes:
             handle = _OBSERVE_HANDLERS.get(type(frame))
@@ -318,18 +356,17 @@ class WorkerSession:
             handle(self._workers, self._here, frame)
 
     def _fail_undecodable(self, data: bytes, why: str) -> None:
-        """Fail the call that an undecodable message belongs to at once, instead of letting it time out."""
-        kind, ids = frames.find_invocation_ids(data)
+        """Answer what an undecodable message belongs to at once, instead of letting its sender wait."""
+        kind, ids = frames.find_ids(data)
         if kind is InvocationResult:
             self._here.fail_first(ids, why)
         elif kind is InvokeFunction and ids:
-            error = to_raw_failure("invocation_failed", f"The call cannot be made: {why}.")
+            error = frames.to_raw_failure("invocation_failed", f"The call cannot be made: {why}.")
             self._here.send(InvocationResult(ids[0], error=error))
             self._here.socket.hold()
-
-
-def _is_result(frame: FromWorker) -> bool:
-    return type(frame) is InvocationResult
+        elif kind is frames.Observe and ids and self._here.observes:
+            problem = frames.Failure("INVALID_OBSERVER", f"The observer cannot be made: {why}.")
+            self._here.send(frames.ObserveResult(ids[0], "error", problem))
 
 
 _HANDLERS: Final[dict[type, Callable[[Any, Worker, Any], None]]] = {

@@ -6,7 +6,6 @@ send the digest that they saw; a different digest is refused.
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,9 +14,17 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.errors import StaleVersion, WorkflowRefused
 from waypost.stores.store import Store
-from waypost.workflows.instance import ADMIN, Approval, Instance, InstanceCache, PendingMove, detached_caller
-from waypost.workflows.runner import MoveResult, Outcome, Recorder, Runner
-from waypost.workflows.views import describe_approval, format_time
+from waypost.workflows.instance import (
+    HUMAN,
+    Approval,
+    Instance,
+    InstanceCache,
+    PendingMove,
+    detached_caller,
+    may_decide,
+)
+from waypost.workflows.runner import Outcome, Runner
+from waypost.workflows.views import Recorder, describe_approval, format_time
 
 Data = dict[str, Any]
 
@@ -40,11 +47,19 @@ def describe_pending(instance: Instance, approval: Approval) -> Data:
         "definitionId": instance.definition.id,
         "state": instance.state.name,
         "transition": instance.pending_move.move,
+        "title": instance.definition.title,
+        "targets": _targets_of(instance, instance.pending_move.move),
         "requestedBy": instance.pending_move.by.id,
         "requestedAt": format_time(approval.requested_at),
         "queue": approval.queue,
         "given": approval.given,
     }
+
+
+def _targets_of(instance: Instance, move: str) -> list[str]:
+    """The states that a move may lead to; an entry action leads nowhere."""
+    plan = instance.state.transitions.get(move)
+    return [] if plan is None else list(dict.fromkeys(plan.targets))
 
 
 class Approvals:
@@ -59,7 +74,7 @@ class Approvals:
     async def waiting(self) -> list[Data]:
         """All pending approvals, the oldest first."""
         found: list[tuple[float, Data]] = []
-        after, now = "", time.time()
+        after, now = "", self._store.now()
         while page := await self._store.instances.reserved(after, _PAGE_SIZE):
             for record in page:
                 instance = await self._cache.restore(record)
@@ -79,13 +94,13 @@ class Approvals:
             if any(one["by"] == person.id for one in approval.given):
                 message = f"{person.id} has already approved {approval_id}; another person has to."
                 raise WorkflowRefused(message, "APPROVAL_GIVEN")
-            decision = {"by": person.id, "at": time.time(), "reason": reason, "via": via}
+            decision = {"by": person.id, "at": self._store.now(), "reason": reason, "via": via}
             approval = msgspec.structs.replace(approval, given=[*approval.given, decision])
             pending_move = msgspec.structs.replace(pending_move, approval=approval)
             try:
                 outcome = await self._apply(instance, pending_move, approval)
             except StaleVersion:
-                continue
+                continue  # another approval or a timeout came first: decide about what is there now
             self._recorder.record_decision(
                 instance, person.id, via, "approval.approved", f"{approval.digest} {reason}".strip()
             )
@@ -97,7 +112,7 @@ class Approvals:
         if len(approval.given) < approval.needed:
             # The token counts the approvals: of two concurrent approvals one fails, and is tried again on top.
             token = f"{approval.id}.{len(approval.given)}"
-            return Outcome(await self._runner.reserve(instance, pending_move, approval.expires_at, token), [])
+            return Outcome(await self._runner.reserve(instance, pending_move, approval.expires_at, token))
         output = {
             "requestId": approval.id,
             "queue": approval.queue,
@@ -126,16 +141,16 @@ class Approvals:
         self._recorder.record_decision(
             instance, person.id, via, "approval.rejected", f"{approval.digest} {reason}".strip()
         )
-        return Outcome(taken.instance, [], taken.error)
+        return taken
 
-    async def expire(self, instance: Instance, pending_move: PendingMove) -> MoveResult:
+    async def expire(self, instance: Instance, pending_move: PendingMove) -> Outcome:
         """Fail a move whose approval was not decided in time."""
         message = f"The approval of {pending_move.move} expired without a decision."
         return await self._fail(instance, pending_move, "expired", {"code": "APPROVAL_EXPIRED", "message": message})
 
     async def _fail(
         self, instance: Instance, pending_move: PendingMove, outcome: str, error: Data, **noted: Any
-    ) -> MoveResult:
+    ) -> Outcome:
         """Release a move whose approval was rejected or expired."""
         assert pending_move.approval is not None
         error = {**error, "attemptedTransition": pending_move.move, "approvalId": pending_move.approval.id}
@@ -147,17 +162,20 @@ class Approvals:
     async def _find(
         self, approval_id: str, person: Principal, digest: str | None
     ) -> tuple[Instance, PendingMove, Approval]:
-        instance = await self._cache.get(instance_id_of(approval_id))
+        instance = await self._cache.get(instance_id_of(approval_id), person)
         pending_move = None if instance is None else instance.pending_move
         approval = None if pending_move is None else pending_move.approval
-        if instance is None or pending_move is None or approval is None or approval.id != approval_id:
+        is_visible = instance is not None and (instance.is_open_to(person) or HUMAN in person.roles)
+        # In this order: a person without the role learns nothing about the state of the approval.
+        if instance is None or pending_move is None or approval is None or approval.id != approval_id or not is_visible:
             message = f"There is no pending approval {approval_id}; it has been decided, or does not exist."
-            raise WorkflowRefused(message, "UNKNOWN_APPROVAL" if instance is None else "APPROVAL_SETTLED")
-        if approval.role not in person.roles and ADMIN not in person.roles:
+            # Only who may see the instance, or decides about others like it, learns that there was such an approval.
+            raise WorkflowRefused(message, "APPROVAL_SETTLED" if is_visible else "UNKNOWN_APPROVAL")
+        if not may_decide(approval.role, person):
             raise WorkflowRefused(f"Deciding about {approval_id} requires the role {approval.role}.", "POLICY_DENIED")
-        if 0 < instance.body.deadline <= time.time():
+        if 0 < instance.body.deadline <= self._store.now():
             raise WorkflowRefused(f"{instance.id} has timed out.", "APPROVAL_EXPIRED")
-        if approval.expires_at <= time.time():
+        if approval.expires_at <= self._store.now():
             with suppress(StaleVersion):  # another process expired it first
                 await self.expire(instance, pending_move)
             raise WorkflowRefused(f"{approval_id} has expired; submit the transition again.", "APPROVAL_EXPIRED")

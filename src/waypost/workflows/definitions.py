@@ -8,13 +8,14 @@ pinned definitions from the store by their digest.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Final, Literal, Protocol, TypeVar
+from functools import cached_property, partial
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -23,20 +24,32 @@ from msgspec.structs import replace
 from waypost.capabilities.schemas.validators import Validator
 from waypost.config import models as models
 from waypost.config.findings import quoted
-from waypost.config.models import Capability, Reliability, Schema, State, Transition, Workflow
-from waypost.errors import DefinitionError, StaleVersion, StoreDamaged
+from waypost.config.models import Capability, ExpandedCapability, ExpandedWorkflow, State, Transition, Workflow
+from waypost.config.nodes import escape, expand_data
+from waypost.errors import DefinitionError, ExecutorFailed, StaleVersion, StoreDamaged
 from waypost.kinds import ExecutorModel, GuardModel, convert
+from waypost.stores.instances import PROXY as PROXY
 from waypost.stores.store import Store
 from waypost.suggestions import did_you_mean, find_nearest
 from waypost.workflows.executors import is_idempotent, supervise
 from waypost.workflows.executors.capability import CapabilityCall
 from waypost.workflows.executors.human import Human
-from waypost.workflows.executors.kind import ApprovalPlan, ChildPlan, ExecutorContext, NoWork, kind_of, with_nested
+from waypost.workflows.executors.kind import (
+    ApprovalPlan,
+    ChildPlan,
+    Executor,
+    ExecutorContext,
+    NoWork,
+    Run,
+    kind_of,
+    with_nested,
+)
 from waypost.workflows.executors.reliability import Supervised
-from waypost.workflows.guards import CompiledGuard, Guards, compile_guard, compile_guards, record_of
+from waypost.workflows.guards import CompiledGuard, compile_guard, compile_guards, record_of
 from waypost.workflows.guards.evidence import EvidenceGuard
-from waypost.workflows.scope import GUARD_ROOTS, OUTPUT_ROOTS, Scope, Template, compile_mapping, compile_template
-from waypost.workflows.steps import COMPLETED, FAILED, RUN, Walk, Written, input_schema, leads, supervised_step
+from waypost.workflows.guards.kind import Lack
+from waypost.workflows.scope import GUARD_ROOTS, Scope, Template, compile_mapping, compile_template
+from waypost.workflows.steps import COMPLETED, FAILED, RUN, Walk, build_step, input_schema, leads
 
 Capabilities = Mapping[str, Capability]
 _Item = TypeVar("_Item")
@@ -47,8 +60,39 @@ def resolve(workflow: Workflow, capabilities: Capabilities) -> Workflow:
 
     On a transition the guards of all entries it runs come before its own, and the entry it names directly gives it a
     schema and a reliability where it has none. A name without an entry stays: it calls a tool of the hub. Raises
-    `DefinitionError` for an entry that cannot be used.
+    `DefinitionError` for an entry that cannot be used. Where variables were replaced in the workflow or in an entry,
+    the result also has its texts as they are written.
     """
+    resolved = _resolve(workflow, capabilities)
+    if isinstance(workflow, ExpandedWorkflow):
+        written = workflow.written
+    elif any(isinstance(entry, ExpandedCapability) for entry in capabilities.values()):
+        written = convert(escape(msgspec.to_builtins(workflow)), Workflow)
+    else:
+        return resolved
+    blocks = {
+        name: entry.written if isinstance(entry, ExpandedCapability) else entry for name, entry in capabilities.items()
+    }
+    return expanded(resolved, _resolve(written, blocks))
+
+
+def expanded(model: Workflow, written: Workflow) -> Workflow:
+    """A workflow that also has its texts as they are written, if these are different."""
+    fields: dict[str, Any] = {name: getattr(model, name) for name in Workflow.__struct_fields__}
+    return model if written == model else ExpandedWorkflow(**fields, written=written)
+
+
+def as_written(model: Workflow) -> Workflow:
+    """A workflow with variables in place of their values: what may be stored and shown."""
+    return model.written if isinstance(model, ExpandedWorkflow) else model
+
+
+def expand(written: Workflow, unset: set[str]) -> Workflow:
+    """A workflow with the values that its variables have now; those that are not set are added to `unset`."""
+    return expanded(convert(expand_data(msgspec.to_builtins(written), os.environ, unset), Workflow), written)
+
+
+def _resolve(workflow: Workflow, capabilities: Capabilities) -> Workflow:
     states = {name: _resolve_state(state, capabilities) for name, state in workflow.states.items()}
     return replace(workflow, states=states)
 
@@ -101,17 +145,17 @@ class _Resolved(Struct, frozen=True):
     """An executor without names of entries, with the guards and the schema of its entries."""
 
     executor: ExecutorModel
-    reliability: Reliability | None
+    reliability: models.Reliability | None
     guards: list[GuardModel]
-    input_schema: Schema | None
+    input_schema: models.Schema | None
 
 
 def _resolve_executor(
-    executor: ExecutorModel, reliability: Reliability | None, capabilities: Capabilities, behind: tuple[str, ...]
+    executor: ExecutorModel, reliability: models.Reliability | None, capabilities: Capabilities, behind: tuple[str, ...]
 ) -> _Resolved:
     """Resolve an executor; `behind` are the entries that it is nested in."""
     guards: list[GuardModel] = []
-    schema: Schema | None = None
+    schema: models.Schema | None = None
     if isinstance(executor, CapabilityCall) and executor.capability in capabilities:
         entry = _inline_entry(executor, capabilities, behind)
         assert entry.executor is not None
@@ -200,8 +244,6 @@ RESUME: Final = "$resume"
 TIMEOUT: Final = "$timeout"
 CANCEL: Final = "$cancel"
 START: Final = "$start"
-PROXY: Final = "proxy_default"
-"""The built-in workflow that wraps the call of a single capability."""
 WAITING: Final = "waiting_for_action"
 Pending = Literal["", "enter", "chain"]
 canonical: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -246,19 +288,13 @@ def _fill_defaults(properties: dict[str, Any], value: dict[str, Any]) -> dict[st
     return filled
 
 
-class Writes(Protocol):
-    """Computes what a move writes into the context."""
-
-    def apply(self, scope: Scope) -> dict[str, Any]:
-        """The values to write, all computed from the scope before the move."""
-
-
 @dataclass(frozen=True, slots=True)
 class Action:
     """What a move does besides changing the state."""
 
     kind: str
-    output: Writes | None
+    output: Callable[[Scope], dict[str, Any]] | None
+    """What it writes into the context, all computed from the scope before the move."""
     runs: Supervised | None = None
     human: Human | None = None
     presents: Template | None = None
@@ -280,7 +316,7 @@ class TransitionPlan:
 
     name: str
     model: models.Transition
-    guards: Guards
+    guards: CompiledGuard
     guard_models: tuple[GuardModel, ...]
     """Its guards, with the evidence that it requires as the last one."""
     guard_texts: tuple[str, ...]
@@ -295,6 +331,11 @@ class TransitionPlan:
     def title(self) -> str:
         """The name shown to people and agents."""
         return self.model.title or self.name
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The states that it may lead to."""
+        return (self.model.target, *(target for _, target in self.branches))
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,13 +367,37 @@ class StatePlan:
         object.__setattr__(self, "status", status)
 
 
+class _States(dict[str, StatePlan]):
+    """States by name, each compiled when it is first looked up."""
+
+    def __init__(self, definition: Definition) -> None:
+        self._definition = definition
+
+    def __missing__(self, name: str) -> StatePlan:
+        definition = self._definition
+        if definition.walk is not None:
+            found = _plan_step(definition, definition.walk, name)
+        else:
+            found = _plan_state(definition, name, definition.model.states[name])
+        self[name] = found
+        return found
+
+
 class Definition:
     """A compiled workflow; states are compiled when first used, or all by `compile`."""
 
-    def __init__(self, id: str, model: models.Workflow, context: ExecutorContext) -> None:
-        self._walk = Walk(model.steps) if model.steps else None
-        initial = self._walk.names[0] if self._walk is not None else model.initial_state
-        if not initial or (self._walk is None and initial not in model.states):
+    def __init__(
+        self,
+        id: str,
+        model: models.Workflow,
+        context: ExecutorContext,
+        *,
+        digest: str | None = None,
+        unset: Collection[str] = (),
+    ) -> None:
+        self.walk = Walk(model.steps) if model.steps else None
+        initial = self.walk.names[0] if self.walk is not None else model.initial_state
+        if not initial or (self.walk is None and initial not in model.states):
             raise DefinitionError(f"Workflow {id} has no initial state.")
         self.id = id
         self.model = model
@@ -342,28 +407,27 @@ class Definition:
         self.initial = initial
         self.input_schema = input_schema(model)
         self.schema = None if self.input_schema is None else Validator(self.input_schema)
-        self._states: dict[str, StatePlan] = {}
+        self.unset = sorted(unset)
+        """The variables that its texts refer to and that do not exist; nothing of it runs then."""
+        self._digest = digest
+        self.states: Mapping[str, StatePlan] = _States(self)
+        """Its states by name."""
 
     @cached_property
     def digest(self) -> str:
         """The digest that instances are pinned to."""
-        return digest([self.id, self.model])
+        pinned = self.pinned
+        return self._digest or digest([self.id, pinned.model, *(["variables"] if pinned.variables else [])])
 
-    def state(self, name: str) -> StatePlan:
-        """A state by its name."""
-        found = self._states.get(name)
-        if found is None:
-            if self._walk is not None:
-                found = _plan_step(self, self._walk, name)
-            else:
-                found = _plan_state(self, name, self.model.states[name])
-            self._states[name] = found
-        return found
+    @property
+    def pinned(self) -> Pinned:
+        """What is stored: a variable, never its value, so that no secret gets into the store."""
+        return Pinned(self.id, as_written(self.model), isinstance(self.model, ExpandedWorkflow))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its states."""
-        return tuple(self.model.states) if self._walk is None else (*self._walk.names, COMPLETED, FAILED)
+        return tuple(self.model.states) if self.walk is None else (*self.walk.names, COMPLETED, FAILED)
 
     @property
     def max_chain_depth(self) -> int:
@@ -375,8 +439,8 @@ class Definition:
         targets = [
             (f"{name}.{plan.name}", target)
             for name in self.names
-            for plan in self.state(name).transitions.values()
-            for target in (plan.model.target, *(target for _, target in plan.branches))
+            for plan in self.states[name].transitions.values()
+            for target in plan.targets
         ]
         if self.model.on_timeout is not None:
             targets.append(("onTimeout", self.model.on_timeout.target))
@@ -387,8 +451,7 @@ class Definition:
 
 def _plan_state(definition: Definition, name: str, model: models.State) -> StatePlan:
     transitions = {
-        key: _plan_transition(definition, f"{name}.{key}", key, transition)
-        for key, transition in model.transitions.items()
+        key: _plan_transition(definition, name, key, transition) for key, transition in model.transitions.items()
     }
     plans = tuple(transitions.values())
     chained = plans if all(plan.model.actor == "deterministic" for plan in plans) else ()
@@ -414,8 +477,10 @@ def _plan_step(definition: Definition, walk: Walk, name: str) -> StatePlan:
     following, *others = walk.targets(place)
     action = Action(
         "step",
-        Written(walk, place),
-        runs=supervised_step(walk, place, definition.context),
+        partial(walk.after, place),
+        runs=Supervised(
+            _unset_executor(definition) if definition.unset else build_step(walk, place, definition.context)
+        ),
         idempotent=step.idempotent,
     )
     plan = TransitionPlan(
@@ -433,10 +498,12 @@ def _plan_step(definition: Definition, walk: Walk, name: str) -> StatePlan:
     return StatePlan(name, models.State(), {RUN: plan}, None, (plan,), None, False)
 
 
-def _plan_transition(definition: Definition, where: str, name: str, model: models.Transition) -> TransitionPlan:
-    guards: list[GuardModel] = list(model.guards)
-    if model.evidence is not None and model.evidence.requires:
-        guards.append(EvidenceGuard(requires=model.evidence.requires))
+def _plan_transition(definition: Definition, state: str, name: str, model: models.Transition) -> TransitionPlan:
+    needs = model.evidence.requires if model.evidence is not None else []
+    proofs = [EvidenceGuard(requires=needs)] if needs else []
+    # Histories show guards as they are written: a variable in one may stand for a secret.
+    written = as_written(definition.model).states[state].transitions[name].guards
+    guards: list[GuardModel] = [*model.guards, *proofs]
     link: dict[str, Any] = {"rel": "transition", "title": model.title or name, "method": "workflow.submit"}
     if model.description:
         link["description"] = model.description
@@ -447,10 +514,10 @@ def _plan_transition(definition: Definition, where: str, name: str, model: model
     return TransitionPlan(
         name,
         model,
-        compile_guards(guards),
+        _unset_guard(definition) if definition.unset else compile_guards(guards),
         tuple(guards),
-        tuple(map(record_of, guards)),
-        _plan_action(definition, where, model),
+        ("the variables are set",) if definition.unset else tuple(map(record_of, [*written, *proofs])),
+        _plan_action(definition, f"{state}.{name}", model),
         None if model.input_schema is None else Validator(model.input_schema),
         compile_template(model.prefill, GUARD_ROOTS) if model.prefill else None,
         tuple((compile_guard(branch.when), branch.target) for branch in model.branches),
@@ -459,7 +526,7 @@ def _plan_transition(definition: Definition, where: str, name: str, model: model
 
 
 def _plan_action(definition: Definition, where: str, model: models.Transition | models.OnEnter) -> Action:
-    output = compile_mapping(model.output, OUTPUT_ROOTS) if model.output else None
+    output = compile_mapping(model.output).apply if model.output else None
     executor, reliability = model.executor, model.reliability
     provided = tuple(model.evidence.provides) if isinstance(model, models.Transition) and model.evidence else ()
     if executor is None:
@@ -473,11 +540,14 @@ def _plan_action(definition: Definition, where: str, model: models.Transition | 
         case NoWork() if reliability is None:
             return Action(kind.name, output, evidence=provided)
     try:
-        runs = supervise(executor, reliability, definition.context)
+        if definition.unset:
+            runs = Supervised(_unset_executor(definition))
+        else:
+            runs = supervise(executor, reliability, definition.context)
     except DefinitionError as error:
         raise DefinitionError(f"Workflow {definition.id}, {where}: {error.message}") from None
-    fallback = reliability.fallback if reliability is not None else None
-    candidates = (executor, *(fallback.executors if fallback is not None else ()))
+    fallback = reliability and reliability.fallback
+    candidates = (executor, *(fallback.executors if fallback else ()))
     return Action(
         kind.name,
         output,
@@ -486,6 +556,30 @@ def _plan_action(definition: Definition, where: str, model: models.Transition | 
         evidence=provided,
         key=executor.idempotency_key if isinstance(executor.idempotency_key, str) else KEY,
     )
+
+
+def _explain_unset(definition: Definition) -> str:
+    names = ", ".join(definition.unset)
+    return f"the definition refers to variables that are not set: {names}; set them and restart the hub"
+
+
+def _unset_executor(definition: Definition) -> Executor:
+    """Stands for the executors of a pinned definition whose variables do not exist any more."""
+    message = _explain_unset(definition)
+
+    async def fail(run: Run) -> Any:
+        raise ExecutorFailed(f"{message[0].upper()}{message[1:]}.")
+
+    return Executor("none", fail)
+
+
+def _unset_guard(definition: Definition) -> CompiledGuard:
+    """Stands for the guards of such a definition.
+
+    A text with an unknown part could mean anything, so that even a guard that only compares with it must not hold.
+    """
+    data = {"kind": "variables"}
+    return CompiledGuard(data, lambda scope: False, lambda scope: [Lack(data, _explain_unset(definition))])
 
 
 def tool_name(definition_id: str) -> str:
@@ -498,6 +592,8 @@ class Pinned(msgspec.Struct, frozen=True):
 
     id: str
     model: Workflow
+    variables: bool = False
+    """Whether its texts refer to variables of the environment."""
 
 
 class Library:
@@ -508,7 +604,7 @@ class Library:
         self.context = context
         self._current: dict[str, Definition] = {}
         self._pinned: OrderedDict[str, Definition] = OrderedDict()
-        self._stored: set[tuple[int, str]] = set()
+        self._stored: set[str] = set()
 
     def compile_all(self, models: Mapping[str, Workflow]) -> dict[str, Definition]:
         """Compile models, reusing definitions that have not changed; raises `DefinitionError`."""
@@ -541,12 +637,10 @@ class Library:
 
     async def pin(self, definition: Definition) -> None:
         """Store a definition, so that instances find it after it changed or was removed."""
-        store = self._store
-        place = (id(store), definition.digest)
-        if place not in self._stored:
-            with suppress(StaleVersion):
-                await store.definitions.put(definition.digest, Pinned(definition.id, definition.model))
-            self._stored.add(place)
+        if definition.digest not in self._stored:
+            with suppress(StaleVersion):  # it is there already, and its content cannot differ: its key is its digest
+                await self._store.definitions.put(definition.digest, definition.pinned)
+            self._stored.add(definition.digest)
         self._keep(definition)
 
     async def load_pinned(self, digest: str) -> Definition:
@@ -558,8 +652,12 @@ class Library:
         document = await self._store.definitions.get(digest)
         if document is None:
             raise StoreDamaged(f"The definition {digest[:12]} that an instance started with is not in the store.")
-        kept = convert(document.value, Pinned)
-        definition = Definition(kept.id, kept.model, self.context)
+        kept, unset = convert(document.value, Pinned), set[str]()
+        model = kept.model
+        if kept.variables:
+            # With the values that the variables have now: a secret may have been replaced since.
+            model = expand(model, unset)
+        definition = Definition(kept.id, model, self.context, digest=digest, unset=unset)
         self._keep(definition)
         return definition
 

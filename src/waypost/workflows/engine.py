@@ -6,7 +6,6 @@ a request with `transitions`, runs it with `runner` and answers with `answers`.
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol
@@ -21,22 +20,12 @@ from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
 from waypost.workflows import transitions, views
 from waypost.workflows.approvals import Approvals
-from waypost.workflows.definitions import (
-    CANONICAL,
-    PROXY,
-    RESUME,
-    START,
-    Definition,
-    Library,
-    digest,
-    tool_name,
-    with_defaults,
-)
+from waypost.workflows.definitions import CANONICAL, PROXY, RESUME, START, Definition, Library, digest, with_defaults
 from waypost.workflows.executors.kind import ExecutorContext
 from waypost.workflows.instance import Instance, InstanceCache, Parent
 from waypost.workflows.maintenance import Recovery
-from waypost.workflows.runner import STOP_TIMEOUT_S, MoveResult, Outcome, Recorder, Request, Runner
-from waypost.workflows.views import Answer, Dependencies, Rights, WorkflowView
+from waypost.workflows.runner import NO_REQUEST, STOP_TIMEOUT_S, Outcome, Request, Runner
+from waypost.workflows.views import Answer, Dependencies, Recorder, Rights, WorkflowView
 
 _MAX_SUBMIT_ATTEMPTS: Final = 4
 
@@ -51,6 +40,9 @@ class Proxy(Protocol):
 
     def explain(self, transition: str, caller: Caller) -> Answer:
         """Explain the workflow, or the call of the capability that `transition` names."""
+
+    def answer_unknown(self, name: str, given: Data | None, caller: Caller) -> Answer:
+        """The answer about a definition that does not exist, which was to be started with `given`."""
 
 
 class Engine:
@@ -85,14 +77,16 @@ class Engine:
         try:
             outcome = await self.begin(definition_id, given, caller)
         except WorkflowRefused as error:
+            if self.proxy is not None and error.code == "UNKNOWN_ID":
+                return self.proxy.answer_unknown(definition_id, given, caller)
             return views.no_instance_error(error, *self.leads, definitionId=definition_id)
-        return views.answer_outcome(outcome.instance, caller.principal, outcome.error, outcome.chain)
+        return views.describe_instance(outcome.instance, caller.principal, outcome.chain, outcome.error)
 
     async def begin(
         self, definition_id: str, given: Data, caller: Caller, *, authorised: bool = False, **more: Any
     ) -> Outcome:
         """Start an instance by a name of its definition; raises `WorkflowRefused`."""
-        definition = self._find_startable(definition_id, caller, authorised, inside=bool(more.get("depth")))
+        definition = await self._find_startable(definition_id, caller, authorised, inside=bool(more.get("depth")))
         return await self.begin_by(definition, given, caller, **more)
 
     async def begin_by(self, definition: Definition, given: Data, caller: Caller, **more: Any) -> Outcome:
@@ -105,29 +99,55 @@ class Engine:
                 "INPUT_SCHEMA_VIOLATION",
                 problems=problems,
             )
+        # Before the instance: a crash in between leaves a definition that nothing uses, not an instance without one.
         await self.library.pin(definition)
-        instance, due_at = transitions.create_instance(definition, filled, caller.principal, **more)
+        instance, due_at = transitions.create_instance(
+            definition, filled, caller.principal, now=self._store.now(), **more
+        )
         entry: Data = {"transition": START, "from": None, "to": instance.state.name, "by": caller.principal.id}
         entry |= {"argumentsDigest": digest(filled), "delta": instance.body.context}
         # Busy before it is stored: maintenance would otherwise follow the chain of the new instance as well.
         self.runner.busy.add(instance.id)
         try:
-            await self._store.instances.start(instance.to_record(due_at), time.time(), entry)
+            await self._store.instances.start(instance.to_record(due_at), instance.body.started_at, entry)
             self.cache.keep(instance)
             self.recorder.record_action(instance, caller, "workflow.started", instance.state.name)
             if instance.is_over:
                 self.runner.announce_end(instance)
-            return await self.runner.follow(MoveResult(instance), caller)
+            return await self.runner.follow(Outcome(instance), caller)
         finally:
             self.runner.busy.discard(instance.id)
 
-    def _find_startable(self, definition_id: str, caller: Caller, authorised: bool, *, inside: bool) -> Definition:
+    async def call_once(
+        self, definition: Definition, given: Data, transition: str, arguments: Data, caller: Caller
+    ) -> Outcome:
+        """Take a transition of a new instance that is removed again when the transition ends.
+
+        Raises `WorkflowRefused` if the transition is refused; the instance is stored when it is allowed to run. One
+        that was cancelled, or taken over by another process, stays.
+        """
+        principal = caller.principal
+        instance, due_at = transitions.create_instance(definition, given, principal, now=self._store.now())
+        try:
+            plan = transitions.find_legal_transition(instance, instance.version, transition, principal)
+            arguments = transitions.check_arguments(instance, plan, principal, arguments)
+        except WorkflowRefused as error:
+            self.recorder.record_refusal(instance, caller, transition, error)
+            raise
+        await self.library.pin(definition)
+        entry: Data = {"transition": START, "from": None, "to": instance.state.name, "by": principal.id}
+        entry["argumentsDigest"] = digest(given)
+        return await self.runner.take_once(instance, due_at, entry, transition, arguments, caller)
+
+    async def _find_startable(
+        self, definition_id: str, caller: Caller, authorised: bool, *, inside: bool
+    ) -> Definition:
         if self.draining and not inside:  # running moves may need a child to finish
             raise WorkflowRefused("The hub is about to stop; start it again later.", "DRAINING")
         definition = self.find_definition(definition_id, None if authorised or inside else caller)
         if not authorised:
             try:
-                self.rights.check(definition.tool_name, caller)
+                await self.rights.check(definition.tool_name, caller)
             except WorkflowRefused as error:
                 self.recorder.record_denial(definition.tool_name, caller, error)
                 raise
@@ -154,14 +174,11 @@ class Engine:
         except WorkflowRefused as error:
             return views.no_instance_error(error, *self.leads, workflowId=workflow_id)
         outcome = await self.recovery.apply_due(instance)
-        return Answer(views.describe_instance(outcome.instance, caller.principal, outcome.chain))
+        return views.describe_instance(outcome.instance, caller.principal, outcome.chain)
 
-    async def get_visible(self, workflow_id: str, principal: Principal, version: int | None = None) -> Instance:
+    async def get_visible(self, workflow_id: str, principal: Principal) -> Instance:
         """An instance that the principal may see; any other raises the same error as an unknown id."""
-        if version is None:
-            instance = await self.cache.get(workflow_id)
-        else:
-            instance = await self.cache.at(workflow_id, version)
+        instance = await self.cache.get(workflow_id, principal)
         if instance is None or not instance.is_open_to(principal):
             raise _unknown_instance(workflow_id)
         return instance
@@ -184,61 +201,58 @@ class Engine:
         fails at the reservation or the commit, and the submit is tried again with a fresh one.
         """
         principal = caller.principal
-        asked = [expected, transition, arguments, resolve, output]
-        request = Request(request_id, digest(asked)) if request_id else None
+        request = NO_REQUEST
         try:
-            if request is not None:
-                transitions.check_request_id(request.id)
+            if request_id:
+                transitions.check_request_id(request_id)
+                request = Request(request_id, digest([expected, transition, arguments, resolve, output]))
             for _ in range(_MAX_SUBMIT_ATTEMPTS):
-                instance = await self.get_visible(workflow_id, principal, expected)
+                instance = self.cache.find(workflow_id, expected, principal)
+                if instance is None:
+                    instance = await self.get_visible(workflow_id, principal)
+                # First, so that a move which comes too late cannot win against a timeout that is due.
                 if instance.pending_move is not None or instance.body.deadline:
                     instance = (await self.recovery.apply_due(instance)).instance
-                if request is not None and (replayed := await self._find_answer(instance, request, principal)):
+                # Before the version is compared: the first submit under this id has changed it.
+                if request_id and (replayed := await self._find_answer(instance, request, principal)):
                     return replayed
                 try:
                     if resolve:
                         outcome = await self._resolve(instance, expected, transition, resolve, output, caller, request)
+                    elif transition == RESUME:
+                        outcome = await self._resume(instance, expected, caller, request)
                     else:
-                        outcome = await self._take(instance, expected, transition, arguments, caller, request)
+                        plan = transitions.find_legal_transition(instance, expected, transition, principal)
+                        # It counts against rate limits, so only once the move is legal at this version.
+                        await self.rights.check(instance.definition.tool_name, caller)
+                        checked = transitions.check_arguments(instance, plan, principal, arguments)
+                        outcome = await self.runner.take(instance, transition, checked, caller, request=request)
+                        if outcome.instance.body.pending:
+                            outcome = await self._follow_chain(outcome, caller, request, answered=outcome.instance)
                 except StaleVersion:
+                    # `Runner.take` raises it only while nothing has run, so that another attempt repeats no effect.
                     self.cache.drop(workflow_id)
                     continue
-                return views.answer_outcome(outcome.instance, principal, outcome.error, outcome.chain)
+                return views.describe_instance(outcome.instance, principal, outcome.chain, outcome.error)
         except WorkflowRefused as error:
             return await self._refuse(error, workflow_id, expected, transition, caller)
         stale = WorkflowRefused(f"Other callers are moving version {expected}.", "STALE_WORKFLOW_VERSION")
         return await self._refuse(stale, workflow_id, expected, transition, caller)
 
-    async def _take(
-        self,
-        instance: Instance,
-        expected: int,
-        transition: str,
-        arguments: Data,
-        caller: Caller,
-        request: Request | None,
-    ) -> Outcome:
-        if transition == RESUME:
-            transitions.check_version(instance, expected)
-            if instance.body.halted is None:
-                raise WorkflowRefused("There is nothing to resume.", "INVALID_TRANSITION")
-            self.rights.check(instance.definition.tool_name, caller)
-            return await self._follow_chain(MoveResult(transitions.clear_halt(instance)), caller, request)
-        plan = transitions.find_legal_transition(instance, expected, transition, caller.principal)
-        self.rights.check(instance.definition.tool_name, caller)
-        arguments = transitions.check_arguments(instance, plan, caller.principal, arguments)
-        taken = await self.runner.take(instance, transition, arguments, caller, request=request)
-        if not taken.instance.body.pending:
-            return Outcome(taken.instance, [], taken.error)
-        return await self._follow_chain(taken, caller, request, answered=taken.instance)
+    async def _resume(self, instance: Instance, expected: int, caller: Caller, request: Request) -> Outcome:
+        transitions.check_version(instance, expected)
+        if instance.body.halted is None:
+            raise WorkflowRefused("There is nothing to resume.", "INVALID_TRANSITION")
+        await self.rights.check(instance.definition.tool_name, caller)
+        return await self._follow_chain(Outcome(transitions.clear_halt(instance)), caller, request)
 
     async def _follow_chain(
-        self, taken: MoveResult, caller: Caller, request: Request | None, answered: Instance | None = None
+        self, taken: Outcome, caller: Caller, request: Request, answered: Instance | None = None
     ) -> Outcome:
         """Follow the chain, then store its result as the answer of the request, unless the move already stored it."""
         outcome = await self.runner.follow(taken, caller)
-        if request is not None and outcome.instance is not answered:
-            answer = views.answer_outcome(outcome.instance, caller.principal, outcome.error, outcome.chain)
+        if request.id and outcome.instance is not answered:
+            answer = views.describe_instance(outcome.instance, caller.principal, outcome.chain, outcome.error)
             await self._store.requests.replace(RequestRecord(outcome.instance.id, request.id, request.digest, answer))
         return outcome
 
@@ -250,8 +264,9 @@ class Engine:
         how: str,
         output: Any,
         caller: Caller,
-        request: Request | None,
+        request: Request,
     ) -> Outcome:
+        # Not `check_version`, which refuses every pending move: the unknown outcome is one.
         if instance.version != expected:
             raise transitions.stale_version_error(instance, expected)
         pending_move = instance.pending_move
@@ -259,7 +274,8 @@ class Engine:
             which = f" of {shorten(transition)}" if transition else ""
             raise WorkflowRefused(f"There is no unknown outcome{which} to resolve.", "INVALID_TRANSITION")
         if how == "retry":
-            self.rights.check(instance.definition.tool_name, caller)
+            await self.rights.check(instance.definition.tool_name, caller)
+            # With the key of the first run, by which the other side can recognise the repetition.
             executing = msgspec.structs.replace(pending_move, kind="executing", holder=self.runner.holder)
             taken = await self.runner.run(await self.runner.reserve(instance, executing), caller)
         elif how == "succeeded":
@@ -268,7 +284,8 @@ class Engine:
             )
         elif how == "failed":
             error = ExecutorFailed(f"{caller.principal.id} resolved it as not done.")
-            taken = MoveResult((await self.runner.fail(instance, pending_move, error)).instance)
+            failed = await self.runner.fail(instance, pending_move, error, decidedBy=caller.principal.id)
+            taken = Outcome(failed.instance)
         else:
             raise WorkflowRefused(f"resolve must be retry, succeeded or failed, not {how!r}.")
         self.recorder.record_action(instance, caller, "outcome.resolved", f"{pending_move.move}: {how}")
@@ -277,10 +294,11 @@ class Engine:
     async def _find_answer(self, instance: Instance, request: Request, principal: Principal) -> Answer | None:
         pending_move = instance.pending_move
         if pending_move is not None and pending_move.request == request.id:
+            # The first submit has not ended: the repetition learns where the instance stands, and runs nothing.
             _check_same_request(pending_move.request_digest, request)
-            if pending_move.kind == "unknown":
+            if pending_move.kind == "unknown":  # which this raises as an error with links to resolve it
                 transitions.check_version(instance, instance.version)
-            return Answer(views.describe_instance(instance, principal))
+            return views.describe_instance(instance, principal)
         found = await self._store.requests.get(instance.id, request.id)
         if found is None:
             return None
@@ -311,8 +329,11 @@ class Engine:
         try:
             if workflow_id:
                 instance = await self.get_visible(workflow_id, caller.principal)
-                views.check_instance(instance, self.definition_id(definition_id))
-                definition, allowed = instance.definition, view.list_allowed(instance)
+                definition, given = instance.definition, self.definition_id(definition_id)
+                if given and given != (own := definition.id):
+                    message = f"{workflow_id} is an instance of {own}, not of {shorten(given)}; omit one of the two."
+                    raise WorkflowRefused(message, "DEFINITION_MISMATCH", nearest=[own])
+                allowed = view.list_allowed(instance)
                 if not view.finds(definition):
                     return Answer({"definitionId": definition.id, **allowed})
             else:
@@ -321,6 +342,8 @@ class Engine:
             whole = view.transition(definition, transition) if transition else view.definition(definition)
             return Answer({**whole, **allowed})
         except WorkflowRefused as error:
+            if self.proxy is not None and error.code == "UNKNOWN_ID" and not workflow_id:
+                return self.proxy.answer_unknown(definition_id, None, caller)
             return views.no_instance_error(error, *self.leads, **about)
 
     def view(self, caller: Caller) -> WorkflowView:
@@ -337,8 +360,8 @@ class Engine:
             return views.refusal_answer(
                 instance, caller.principal, "INVALID_TRANSITION", f"{workflow_id} has ended already."
             )
-        after = await self.runner.end(instance, reason, caller.principal.id)
-        return Answer(views.describe_instance(after, caller.principal))
+        after = await self.runner.end(instance, reason, caller.principal.id, caller.chain.way_in)
+        return views.describe_instance(after, caller.principal)
 
     def definition_id(self, name: str) -> str:
         """The definition id for an id, a tool name or a portable tool name."""
@@ -352,8 +375,11 @@ class Engine:
         found = self.library.get(self.definition_id(name))
         if found is not None and (caller is None or not self.rights.is_hidden(found.tool_name, caller)):
             return found
+        if caller is not None and self.rights.is_there(name) and self.rights.finds(name, caller):
+            message = f"{shorten(name)!r} is a tool, not a workflow; call it by its name."
+            raise WorkflowRefused(message, "UNKNOWN_ID", nearest=[], tool=self.rights.canonical(name))
         similar = self.library.find_nearest(name.removeprefix(CANONICAL))
-        near = [one for one in similar if caller is None or self.rights.finds(tool_name(one), caller)]
+        near = [one for one in similar if caller is None or self.rights.finds(f"{CANONICAL}{one}", caller)]
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise WorkflowRefused(f"Unknown workflow {shorten(name)!r}.{hint}", "UNKNOWN_ID", nearest=near)
 

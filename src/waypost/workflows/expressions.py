@@ -19,7 +19,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from waypost.capabilities.schemas.validators import Validator
@@ -40,6 +40,8 @@ from waypost.workflows.scope import (
 DEEPEST: Final = 64
 """How deep parentheses, negations and lists may be nested."""
 ORDERED: Final = frozenset(("<", "<=", ">", ">="))
+_MAX_COMPILED: Final = 10_000
+"""Nodes whose tests are kept: definitions repeat their guards, and a rejection looks at the parts again."""
 OPERATORS: Final = ORDERED | {"==", "!=", "starts_with", "contains", "in", "matches"}
 
 
@@ -186,7 +188,12 @@ def _token(text: str, at: int, roots: Set[str]) -> tuple[_Token, int]:
     if found := _NUMBER.match(text, at):
         return _Token("operand", found[0], at, Literal.of(_number(found))), found.end()
     if found := _WORD.match(text, at):
-        return _word(found[0], at), found.end()
+        word = found[0]
+        if word in OPERATORS:
+            return _Token("operator", word, at), found.end()
+        if word in _CONSTANTS:
+            return _Token("operand", word, at, Literal.of(_CONSTANTS[word])), found.end()
+        raise Unreadable(at, _describe_unknown(word))
     raise Unreadable(at, _describe_unknown(text[at]))
 
 
@@ -197,14 +204,6 @@ def _number(found: re.Match[str]) -> int | float:
     if value in (float("inf"), float("-inf")):
         raise Unreadable(found.start(), f"the number {found[0]} is too large")
     return value
-
-
-def _word(word: str, at: int) -> _Token:
-    if word in OPERATORS:
-        return _Token("operator", word, at)
-    if word in _CONSTANTS:
-        return _Token("operand", word, at, Literal.of(_CONSTANTS[word]))
-    raise Unreadable(at, _describe_unknown(word))
 
 
 def _describe_unknown(text: str) -> str:
@@ -331,21 +330,6 @@ Relation = Callable[[Any, Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A part of an expression that was false, and what its paths stood for."""
-
-    text: str
-    operands: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    node: Node
-    holds: Test
-    parts: tuple[_Part, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Expression:
     """A compiled expression."""
 
@@ -354,25 +338,16 @@ class Expression:
     paths: tuple[Path, ...]
     """Where it looks, each place once."""
     holds: Test = field(compare=False, repr=False)
-    _root: _Part = field(compare=False, repr=False)
-
-    def failures(self, scope: Scope) -> list[Failure]:
-        """The parts that make it false, with what they looked at; empty when it holds."""
-        return [
-            Failure(render(node), {path.text: _reader(path)(scope) for path in paths_of(node)})
-            for node in self.false_parts(scope)
-        ]
 
     def false_parts(self, scope: Scope) -> list[Node]:
         """The parts that make it false: of `&&` the false ones, of `||` all, of `!` the whole."""
-        return _false_parts(self._root, scope)
+        return _false_parts(self.tree, scope)
 
 
-def compile_expression(text: str, roots: Set[str] = GUARD_ROOTS) -> Expression:
-    """An expression out of its text; `roots` is what its paths may begin with."""
-    tree = parse(text, roots)
-    part = _compile_node(tree)
-    return Expression(text, tree, tuple(dict.fromkeys(paths_of(tree))), part.holds, part)
+def compile_expression(text: str) -> Expression:
+    """An expression out of its text, as guards have it."""
+    tree = parse(text, GUARD_ROOTS)
+    return Expression(text, tree, tuple(dict.fromkeys(paths_of(tree))), _compile_node(tree))
 
 
 def equal(left: Any, right: Any) -> bool:
@@ -418,28 +393,27 @@ _RELATIONS: Final[dict[str, Relation]] = {
     "in": lambda left, right: _contains(right, left),
     **{op: partial(_compare_ordered, compare) for op, compare in _ORDER.items()},
 }
-_MIRRORED: Final = {
+MIRRORED: Final = {
     "==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "contains": "in", "in": "contains",
 }  # fmt: skip
 
 
-def _compile_node(node: Node) -> _Part:
+@lru_cache(_MAX_COMPILED)
+def _compile_node(node: Node) -> Test:
     match node:
-        case And(nodes):
-            parts = tuple(_compile_node(part) for part in nodes)
-            return _Part(node, all_of([part.holds for part in parts]), parts)
-        case Or(nodes):
-            parts = tuple(_compile_node(part) for part in nodes)
-            return _Part(node, _any([part.holds for part in parts]), parts)
+        case And(parts):
+            return all_of([_compile_node(part) for part in parts])
+        case Or(parts):
+            return _any([_compile_node(part) for part in parts])
         case Not(inner):
-            return _Part(node, _negate(_compile_node(inner).holds))
+            return _negate(_compile_node(inner))
         case Compare():
-            return _Part(node, _comparison(node))
+            return _comparison(node)
         case Literal():
             constant = node.value is True
-            return _Part(node, lambda scope: constant)
+            return lambda scope: constant
         case Path():
-            return _Part(node, _is_identical(node.get, True))
+            return _is_identical(node.get, True)
 
 
 def all_of(tests: list[Test]) -> Test:
@@ -486,8 +460,8 @@ def _comparison(node: Compare) -> Test:
     if op == "matches":
         read_text, fits = _reader(left), matcher(str(right.value if isinstance(right, Literal) else ""))
         return lambda scope: type(found := read_text(scope)) is str and fits(found)
-    if isinstance(left, Literal) and isinstance(right, Path) and op in _MIRRORED:
-        op, left, right = _MIRRORED[op], right, left
+    if isinstance(left, Literal) and isinstance(right, Path) and op in MIRRORED:
+        op, left, right = MIRRORED[op], right, left
     if isinstance(left, Path) and isinstance(right, Literal):
         return _path_and_value(op, left, right.value)
     relation, read_left, read_right = _RELATIONS[op], _reader(left), _reader(right)
@@ -539,9 +513,9 @@ def _reader(operand: Operand) -> Callable[[Scope], Any]:
     return lambda scope: None if (found := get(scope)) is MISSING else found
 
 
-def _false_parts(part: _Part, scope: Scope) -> list[Node]:
-    if part.holds(scope):
+def _false_parts(node: Node, scope: Scope) -> list[Node]:
+    if _compile_node(node)(scope):
         return []
-    if part.parts:
-        return [node for inner in part.parts for node in _false_parts(inner, scope)]
-    return [part.node]
+    if isinstance(node, And | Or):
+        return [part for inner in node.parts for part in _false_parts(inner, scope)]
+    return [node]

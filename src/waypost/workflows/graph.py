@@ -8,8 +8,8 @@ way round.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, Literal
 from unicodedata import east_asian_width
@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape, quoteattr
 from waypost.config.models import Step, Transition, Workflow
 from waypost.workflows.executors.kind import kind_of
 from waypost.workflows.guards import label_of
-from waypost.workflows.steps import position_of, step_name
+from waypost.workflows.steps import COMPLETED, position_of, state_names, step_name
 
 FORMATS: Final = ("mermaid", "dot", "svg")
 END: Final = "finish"
@@ -39,6 +39,8 @@ class Box:
     id: str
     label: str
     kind: Literal["state", "terminal", "any"] = "state"
+    state: str = ""
+    """The state that it stands for, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class Arrow:
     label: str
     actor: str = "agent"
     dangerous: bool = False
+    is_taken: bool = False
+    """Whether the instance that is drawn went this way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +65,34 @@ class Picture:
     arrows: tuple[Arrow, ...]
     start: str | None
     current: str | None = None
+    visited: frozenset[str] = frozenset()
+    """The boxes that an instance has been in."""
 
 
-def picture(workflow: Workflow, current: str | None = None) -> Picture:
-    """The boxes and arrows of a workflow; `current` is a state or step to highlight."""
-    return _picture_of_states(workflow, current) if workflow.states else _picture_of_steps(workflow, current)
+Way = tuple[str | None, str, str]
+"""A move of an instance: the state it left, the transition, and the state it came to."""
+
+
+def picture(workflow: Workflow, current: str | None = None, taken: Collection[Way] = ()) -> Picture:
+    """The boxes and arrows of a workflow; `current` is a state or step to highlight, `taken` the way to it."""
+    shown = _picture_of_states(workflow, current) if workflow.states else _picture_of_steps(workflow, current)
+    return shown if not taken else _mark_way(shown, taken)
+
+
+def _mark_way(shown: Picture, taken: Collection[Way]) -> Picture:
+    ids = {box.state: box.id for box in shown.boxes}
+    ways = {(ids.get(source or ""), ids.get(target), move) for source, move, target in taken}
+    arrows = [replace(arrow, is_taken=True) if _is_way(arrow, ways) else arrow for arrow in shown.arrows]
+    visited = {box for source, target, _ in ways for box in (source, target) if box is not None}
+    return replace(shown, arrows=tuple(arrows), visited=frozenset(visited))
+
+
+def _is_way(arrow: Arrow, ways: Collection[tuple[str | None, str | None, str]]) -> bool:
+    # A label begins with the name of its transition; steps and timeouts have none, and one arrow between two boxes.
+    return any(
+        (arrow.source, arrow.target) == (source, target) and (arrow.label.startswith(move) or arrow.actor == "system")
+        for source, target, move in ways
+    )
 
 
 def mermaid(workflow: Workflow, current: str | None = None) -> str:
@@ -126,7 +153,9 @@ def svg(workflow: Workflow, current: str | None = None) -> str:
 
 def _picture_of_states(workflow: Workflow, current: str | None) -> Picture:
     ids = {name: f"s{number}" for number, name in enumerate(workflow.states, 1)}
-    boxes = [Box(ids[name], name, "terminal" if state.terminal else "state") for name, state in workflow.states.items()]
+    boxes = [
+        Box(ids[name], name, "terminal" if state.terminal else "state", name) for name, state in workflow.states.items()
+    ]
     arrows = [
         arrow
         for name, state in workflow.states.items()
@@ -157,18 +186,17 @@ def _arrows(source: str, name: str, transition: Transition, ids: dict[str, str])
 def _picture_of_steps(workflow: Workflow, current: str | None) -> Picture:
     steps = workflow.steps
     ids = [f"s{number}" for number in range(1, len(steps) + 1)]
-    boxes = []
+    boxes, names = [], state_names(steps)
     for index, step in enumerate(steps):
         name, runs = step_name(step), step.skill or step.capability or ""
-        boxes.append(
-            Box(ids[index], _cut_label(f"{index + 1}. {name}" + (f": {runs}" if runs not in ("", name) else "")))
-        )
+        label = _cut_label(f"{index + 1}. {name}" + (f": {runs}" if runs not in ("", name) else ""))
+        boxes.append(Box(ids[index], label, state=names[index]))
     arrows = [
         Arrow(ids[index], target, label, "system")
         for index, step in enumerate(steps)
         for target, label in _routes(index, step, steps)
     ]
-    boxes.append(Box(END, "end", "terminal"))
+    boxes.append(Box(END, "end", "terminal", COMPLETED))
     here = next((ids[index] for index, step in enumerate(steps) if current and current == step_name(step)), None)
     return Picture(workflow.title or "workflow", tuple(boxes), tuple(arrows), ids[0] if ids else END, here)
 
@@ -425,8 +453,8 @@ _STYLE: Final = (
 )
 
 
-def draw(picture: Picture) -> str:
-    """The picture as an SVG document."""
+def draw(picture: Picture, *, is_styled: bool = True) -> str:
+    """The picture as an SVG document, or without a style sheet, background and title for a page that has its own."""
     # The beginning is looked at first, so that it comes to lie on top.
     boxes = sorted(picture.boxes, key=lambda box: box.id != picture.start)
     index = {box.id: number for number, box in enumerate(boxes)}
@@ -441,9 +469,11 @@ def draw(picture: Picture) -> str:
     parts = [*lines, *labels]
     for box, spot in zip(boxes, layout.boxes, strict=True):
         parts += _box(box, spot, loops[box.id], picture)
+    if not is_styled:
+        return _document(picture, parts, layout.width + 2 * MARGIN, layout.height + 2 * MARGIN + GAP, GAP, "")
     width = max(layout.width, text_width(picture.title, 9.0)) + 2 * MARGIN
     height = layout.height + 2 * MARGIN + _HEAD
-    return _document(picture, parts, width, height)
+    return _document(picture, parts, width, height, _HEAD, f"<style>{_STYLE}</style>")
 
 
 def text_width(text: str, character: float) -> float:
@@ -451,20 +481,23 @@ def text_width(text: str, character: float) -> float:
     return sum(character * (1.8 if east_asian_width(char) in "WF" else 1.0) for char in text)
 
 
-def _document(picture: Picture, parts: list[str], width: float, height: float) -> str:
-    colours = sorted({*_COLOURS.values(), _DANGER})
+def _document(picture: Picture, parts: list[str], width: float, height: float, head_height: float, style: str) -> str:
     markers = "".join(
-        f'<marker id="to{colour[1:]}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" '
-        f'orient="auto-start-reverse"><path d="M0 1L10 5L0 9z" fill="{colour}"/></marker>'
-        for colour in colours
+        f'<marker id="to{colour[1:]}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="12" markerHeight="12" '
+        f'markerUnits="userSpaceOnUse" '
+        f'orient="auto-start-reverse"><path d="M0 1L10 5L0 9z" class="tip to{colour[1:]}" fill="{colour}"/></marker>'
+        for colour in sorted({*_COLOURS.values(), _DANGER})
     )
+    ground = [
+        f'<rect width="{_n(width)}" height="{_n(height)}" fill="#ffffff"/>',
+        f'<text class="title" x="{_n(MARGIN)}" y="{_n(MARGIN + 6)}">{_text(picture.title)}</text>',
+    ]
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" '
         f'width="{_n(width)}" height="{_n(height)}" role="img" aria-label={quoteattr(_clean(picture.title))}>',
-        f"<style>{_STYLE}</style><defs>{markers}</defs>",
-        f'<rect width="{_n(width)}" height="{_n(height)}" fill="#ffffff"/>',
-        f'<text class="title" x="{_n(MARGIN)}" y="{_n(MARGIN + 6)}">{_text(picture.title)}</text>',
-        f'<g transform="translate({_n(MARGIN)} {_n(MARGIN + _HEAD)})">',
+        f"{style}<defs>{markers}</defs>",
+        *(ground if style else ()),
+        f'<g transform="translate({_n(MARGIN)} {_n(MARGIN + head_height)})">',
     ]
     return "\n".join([*head, *parts, "</g>", "</svg>"]) + "\n"
 
@@ -483,6 +516,7 @@ def _box(box: Box, spot: Spot, loops: list[Arrow], picture: Picture) -> list[str
     width, height = _box_width(box), spot.height
     left, top = spot.x - width / 2, spot.y - height / 2
     kind = " current" if box.id == picture.current else " any" if box.kind == "any" else ""
+    kind += " visited" if box.id in picture.visited else ""
     parts = [_rect(left, top, width, height, 8, f"box{kind}")]
     if box.kind == "terminal":
         parts.append(_rect(left + 3, top + 3, width - 6, height - 6, 6, "inner"))
@@ -555,15 +589,18 @@ def _colour(arrow: Arrow) -> str:
 
 
 def _dashes(arrow: Arrow) -> str:
-    return " dashed" if arrow.actor in ("deterministic", "timeout") else ""
+    dashed = " dashed" if arrow.actor in ("deterministic", "timeout") else ""
+    return f"{dashed} taken" if arrow.is_taken else dashed
 
 
 def _line(path: str, colour: str, dashes: str) -> str:
-    return f'<path class="arrow{dashes}" d="{path}" stroke="{colour}" marker-end="url(#to{colour[1:]})"/>'
+    return (
+        f'<path class="arrow{dashes} to{colour[1:]}" d="{path}" stroke="{colour}" marker-end="url(#to{colour[1:]})"/>'
+    )
 
 
 def _rect(x: float, y: float, width: float, height: float, radius: int, style: str | None) -> str:
-    look = 'fill="#ffffff"' if style is None else f'class="{style}"'
+    look = 'class="ground" fill="#ffffff"' if style is None else f'class="{style}"'
     return f'<rect {look} x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" rx="{radius}"/>'
 
 

@@ -19,9 +19,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from waypost.capabilities.context import Caller, DetachedCaller
+from waypost.capabilities.context import Caller, DetachedCaller, Session
 from waypost.capabilities.principals import Chain, Principal
-from waypost.capabilities.session import Session
 from waypost.stores.instances import InstanceRecord
 from waypost.stores.store import Store
 from waypost.wire.versions import is_modern
@@ -29,19 +28,28 @@ from waypost.workflows.definitions import PROXY, Definition, Library, Pending, S
 from waypost.workflows.scope import Proof, Scope
 
 FOREVER: Final = 4_102_444_800.0
-"""The expiry of a reservation that is never taken over."""
+"""The expiry of a reservation that is never taken over; one without an expiry would not be found as reserved."""
 
 HUMAN: Final = "human"
 ADMIN: Final = "admin"
 SYSTEM: Final = "system"
+APPROVER: Final = "approver"
+"""The role of people who decide where a workflow names no role."""
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled", "timed_out"})
 
-_STATUS: Final = {
+
+def may_decide(role: str, principal: Principal) -> bool:
+    """Whether a principal may decide about an approval that asks for a role."""
+    return not {role, ADMIN, *((APPROVER,) if role == HUMAN else ())}.isdisjoint(principal.roles)
+
+
+PENDING_STATUSES: Final = {
     "executing": "executing",
     "approval": "waiting_for_approval",
     "child": "waiting_for_workflow",
     "unknown": "unknown_outcome",
 }
+"""The status of an instance by the kind of its pending move."""
 
 
 _PROC: Final = Path("/proc")
@@ -106,6 +114,8 @@ class PendingMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The idempotency key, the same each time the move is run."""
     arguments: dict[str, Any] = {}
     chained: bool = False
+    via: str = "mcp"
+    """The way in of the caller, for the audit."""
     holder: str = ""
     """The process that runs it, as `identify_process` names it."""
     request: str = ""
@@ -114,19 +124,18 @@ class PendingMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     approval: Approval | None = None
     child: str = ""
     began: float = 0.0
+    once: bool = False
+    """Whether the instance is only there for this move, and removed when it ends."""
 
 
 def read_body(record: InstanceRecord) -> Body:
     """The body of an instance record."""
-    return record.value if isinstance(record.value, Body) else msgspec.convert(record.value, Body)
+    return msgspec.convert(record.value, Body)
 
 
 def read_pending_move(record: InstanceRecord) -> PendingMove | None:
     """The pending move of an instance record, if there is one."""
-    if record.reservation is None:
-        return None
-    value = record.reservation.value
-    return value if isinstance(value, PendingMove) else msgspec.convert(value, PendingMove)
+    return None if record.reservation is None else msgspec.convert(record.reservation.value, PendingMove)
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,8 +155,9 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def status(self) -> str:
         """The status that answers show."""
+        # A pending move says more than the state: the store keeps `settled`, which such a move does not change.
         if self.pending_move is not None:
-            return _STATUS[self.pending_move.kind]
+            return PENDING_STATUSES[self.pending_move.kind]
         return "going_on" if self.body.pending and self.goes_on else self.settled
 
     @property
@@ -193,7 +203,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
         if principal.id == self.body.owner.id or ADMIN in principal.roles:
             return True
         if self.pending_move is not None and self.pending_move.approval is not None:
-            return self.pending_move.approval.role in principal.roles
+            return may_decide(self.pending_move.approval.role, principal)
         return HUMAN in principal.roles and any(plan.model.actor == "human" for plan in self.state.transitions.values())
 
 
@@ -221,17 +231,23 @@ def _start_time(pid: int) -> str | None:
     return None if fields[0] in ("Z", "X") else fields[19]
 
 
-def identify_process() -> str:
-    """The holder name of this process.
+def identify_process(replica: str = "") -> str:
+    """The holder name of this process, which ends with its id among the replicas.
 
     The boot id, pid namespace, pid and start time distinguish it from every other process on this machine, also after
     the pid is reused; other replicas on the machine need not wait for the lease to see that it has exited.
     """
-    return f"{_machine_id()}|{os.getpid()}|{_start_time(os.getpid()) or ''}|{secrets.token_hex(4)}"
+    return f"{_machine_id()}|{os.getpid()}|{_start_time(os.getpid()) or ''}|{replica or secrets.token_hex(4)}"
+
+
+def replica_of(holder: str) -> str:
+    """The id that a holder has among the replicas."""
+    return holder.rpartition("|")[2]
 
 
 def has_exited(holder: str) -> bool:
     """Whether a holder is known to have exited; false if it runs on another machine."""
+    # Only on the same boot and in the same pid namespace does a pid name the same process; elsewhere the lease decides.
     machine, _, rest = holder.partition("|")
     pid, _, more = rest.partition("|")
     began = more.partition("|")[0]
@@ -282,8 +298,19 @@ def for_workflow(caller: Caller, definition: str, run: str) -> Caller:
     if definition == PROXY:  # a proxied call counts as the client's own call: policy rules for clients apply
         chain = msgspec.structs.replace(caller.chain, depth=caller.chain.depth + 1, run=run)
     else:
-        chain = Chain(f"workflow:{definition}", "workflow", caller.chain.depth + 1, run, caller.chain.token)
+        name, depth = f"workflow:{definition}", caller.chain.depth + 1
+        # Without the key of the call that led here: each call of an executor brings its own.
+        chain = msgspec.structs.replace(caller.chain, caller=name, type="workflow", depth=depth, run=run, key="")
     return NonInteractiveCaller(caller, chain) if is_modern(caller.version) else caller.with_chain(chain)
+
+
+def _may_be_open_to(record: InstanceRecord, reader: Principal) -> bool:
+    """Whether the record alone does not rule out that a principal may see the instance."""
+    if record.principal == reader.id or not {ADMIN, HUMAN}.isdisjoint(reader.roles):
+        return True
+    pending_move = read_pending_move(record)
+    approval = None if pending_move is None else pending_move.approval
+    return approval is not None and may_decide(approval.role, reader)
 
 
 class InstanceCache:
@@ -294,24 +321,22 @@ class InstanceCache:
         self._library = library
         self._kept: OrderedDict[str, Instance] = OrderedDict()
 
-    async def get(self, workflow_id: str) -> Instance | None:
-        """Read an instance from the store."""
+    async def get(self, workflow_id: str, reader: Principal | None = None) -> Instance | None:
+        """Read an instance from the store; one that `reader` may not see takes as long as one that does not exist."""
         record = await self._store.instances.get(workflow_id)
-        if record is None:
+        if record is None or (reader is not None and not _may_be_open_to(record, reader)):
             return None
         instance = await self.restore(record)
         self.keep(instance)
         return instance
 
-    async def at(self, workflow_id: str, version: int) -> Instance | None:
-        """An instance at a version, from memory if possible.
-
-        Not from memory while a move or a chain is pending: these change within one version, maybe in another process.
-        """
+    def find(self, workflow_id: str, version: int, reader: Principal) -> Instance | None:
+        """An instance at a version that `reader` may see, if it is in memory."""
         kept = self._kept.get(workflow_id)
-        if kept is not None and kept.version == version and kept.pending_move is None and not kept.body.pending:
-            return kept
-        return await self.get(workflow_id)
+        # Not while a move or a chain is pending: these change within one version, maybe in another process.
+        if kept is None or kept.version != version or kept.pending_move is not None or kept.body.pending:
+            return None
+        return kept if kept.is_open_to(reader) else None
 
     async def restore(self, record: InstanceRecord) -> Instance:
         """Build an instance from its record and its pinned definition."""
@@ -322,7 +347,7 @@ class InstanceCache:
             id=record.id,
             version=record.version,
             definition=definition,
-            state=definition.state(record.state),
+            state=definition.states[record.state],
             settled=record.status,
             body=body,
             pending_move=read_pending_move(record),

@@ -21,8 +21,16 @@ from waypost.stores.store import Store
 from waypost.workflows import transitions
 from waypost.workflows.approvals import Approvals
 from waypost.workflows.definitions import ENTER, TIMEOUT
-from waypost.workflows.instance import FOREVER, Instance, InstanceCache, PendingMove, detached_caller, has_exited
-from waypost.workflows.runner import LEASE_S, MoveResult, Outcome, Runner
+from waypost.workflows.instance import (
+    FOREVER,
+    Instance,
+    InstanceCache,
+    PendingMove,
+    detached_caller,
+    has_exited,
+    replica_of,
+)
+from waypost.workflows.runner import LEASE_S, Outcome, Runner
 from waypost.workflows.transitions import choose_chained
 
 if TYPE_CHECKING:
@@ -45,11 +53,7 @@ class Recovery:
     """Applies what is due to an instance: timeouts, expired approvals, takeover of moves of dead processes."""
 
     def __init__(
-        self,
-        cache: InstanceCache,
-        runner: Runner,
-        approvals: Approvals,
-        is_ready: Callable[[Instance, str], bool],
+        self, cache: InstanceCache, runner: Runner, approvals: Approvals, is_ready: Callable[[Instance, str], bool]
     ) -> None:
         self._cache = cache
         self._runner = runner
@@ -58,6 +62,10 @@ class Recovery:
         self._grace_until = 0.0
         self.put_off: set[str] = set()
         """Instances to retry soon because a capability that they call is missing."""
+        self._gone: dict[str, float] = {}
+        """When replicas were found to be gone, by id; only those whose leases may not have expired yet."""
+        self.is_replica_gone = False
+        """Whether a replica is gone and its moves were not looked at yet."""
 
     def begin(self) -> None:
         """Start the grace period for missing capabilities."""
@@ -70,49 +78,64 @@ class Recovery:
         self.put_off.add(instance.id)
         return True
 
+    def release_leases(self, replica: str, at: float) -> None:
+        """Let all moves be taken over whose lease a replica took or renewed before it was found to be gone."""
+        self._gone = {one: gone_at for one, gone_at in self._gone.items() if gone_at + LEASE_S > at}
+        self._gone[replica] = at
+        self.is_replica_gone = True
+
+    def _is_released(self, instance: Instance, holder: str) -> bool:
+        # A replica that was only stopped comes back under the same id: what it leases from then on is its own.
+        return instance.until - LEASE_S <= self._gone.get(replica_of(holder), 0.0)
+
     async def apply_due(self, instance: Instance) -> Outcome:
         """Apply what is due to an instance and return it."""
-        now = time.time()
+        now = self._runner.now()
         if instance.is_over or (instance.pending_move is None and not 0 < instance.body.deadline <= now):
-            return Outcome(instance, [])
+            return Outcome(instance)
         try:
             return await self._apply(instance, now)
         except StaleVersion:
-            return Outcome(await self._cache.get(instance.id) or instance, [])
+            return Outcome(await self._cache.get(instance.id) or instance)
 
     async def _apply(self, instance: Instance, now: float) -> Outcome:
         pending_move = instance.pending_move
+        # Before the timeout: an instance does not time out under a running executor, whose outcome would be lost.
         if pending_move is not None and pending_move.kind == "executing":
-            # A lease that ran out, or a process of this machine that is known to have exited: no other process may
-            # still run the move, except one that lost its lease, and that one is fenced by the new token.
-            is_abandoned = instance.until < now or has_exited(pending_move.holder)
+            # A lease that ran out, a replica that was declared dead, or a process of this machine that is known to have
+            # exited: no other process may still run the move, except one that lost its lease, and that one is fenced
+            # by the new token.
+            holder = pending_move.holder
+            is_abandoned = instance.until < now or self._is_released(instance, holder) or has_exited(holder)
             is_idempotent = instance.state.actions[pending_move.move].idempotent
             if is_abandoned and not (is_idempotent and self.is_early(instance, pending_move.move)):
                 instance = await self._take_over(instance, pending_move)
-            return Outcome(instance, [])
+            return Outcome(instance)
+        # An unknown outcome outlasts the deadline: a timeout would hide that something may have been done.
         if 0 < instance.body.deadline <= now and (pending_move is None or pending_move.kind != "unknown"):
             leads = instance.definition.model.on_timeout
             target = None if leads is None else leads.target
             timed_out = transitions.interrupt(instance, target, TIMEOUT, instance.body.owner.id, "timed_out", now)
             after = await self._runner.interrupt(instance, timed_out)
             await self._runner.end_child(instance, f"{instance.id}, which waited for it, timed out")
-            return await self._runner.follow(MoveResult(after), detached_caller(instance.body.owner, instance.id))
+            return await self._runner.follow(Outcome(after), detached_caller(instance.body.owner, instance.id))
         if pending_move is not None and pending_move.approval is not None and pending_move.approval.expires_at <= now:
-            return Outcome((await self._approvals.expire(instance, pending_move)).instance, [])
-        return Outcome(instance, [])
+            return Outcome((await self._approvals.expire(instance, pending_move)).instance)
+        return Outcome(instance)
 
     async def _take_over(self, instance: Instance, pending_move: PendingMove) -> Instance:
         """Take over a move whose process is gone.
 
         Its executor may or may not have run. An idempotent move is run again under the same key. For any other move
-        the outcome is unknown: the reservation is kept for ever, until an operator resolves it.
+        the outcome is unknown: the reservation is kept for ever, until an operator resolves it. The caller of a single
+        call got no answer, so its instance stays to show the outcome.
         """
         if instance.state.actions[pending_move.move].idempotent:
-            pending_move = msgspec.structs.replace(pending_move, holder=self._runner.holder)
+            pending_move = msgspec.structs.replace(pending_move, holder=self._runner.holder, once=False)
             instance = await self._runner.reserve(instance, pending_move)
             self._runner.spawn(self._rerun(instance, detached_caller(pending_move.by, instance.id)), instance.id)
             return instance
-        pending_move = msgspec.structs.replace(pending_move, kind="unknown", holder="")
+        pending_move = msgspec.structs.replace(pending_move, kind="unknown", holder="", once=False)
         return await self._runner.reserve(instance, pending_move, FOREVER)
 
     async def _rerun(self, instance: Instance, caller: Caller) -> Outcome:
@@ -150,12 +173,16 @@ class Watch:
             await asyncio.sleep(INTERVAL_S)
             if not recovered:
                 continue
-            if put_off := self._engine.recovery.put_off:
-                put_off.clear()
-                await self._try(self.recover())
             if time.monotonic() - renewed >= _RENEW_EVERY_S:
                 renewed = time.monotonic()
                 await self._try(self._renew())
+            if self._engine.draining:
+                continue  # what is due is for other replicas
+            recovery = self._engine.recovery
+            if recovery.put_off or recovery.is_replica_gone:
+                recovery.put_off.clear()
+                recovery.is_replica_gone = False
+                await self._try(self.recover())
             await self._try(self.look())
 
     async def _is_used(self) -> bool:
@@ -170,7 +197,7 @@ class Watch:
         try:
             await pass_  # type: ignore[misc]  # a coroutine of this class
         except StoreError as error:
-            _log.warning("workflow maintenance failed: %s", error.message)
+            _log.warning("workflow maintenance failed: %s", error)
         except Exception:
             _log.exception("workflow maintenance failed")
 
@@ -180,11 +207,12 @@ class Watch:
         while page := await self._store.instances.reserved(after, _BATCH_SIZE):
             await self._check_page(page)
             after = page[-1].id
+        # Ahead of time: the chains that the earlier process followed are due only after their grace.
         await self.look(ahead=LEASE_S)
 
     async def look(self, ahead: float = 0.0) -> None:
         """Check the instances that are due and those whose reservation has expired."""
-        instances, now = self._store.instances, time.time()
+        instances, now = self._store.instances, self._store.now()
         await self._check_page(await instances.due(now + ahead, _BATCH_SIZE))
         await self._check_page(await instances.abandoned(now, _BATCH_SIZE))
 
@@ -211,16 +239,20 @@ class Watch:
             if (
                 instance.pending_move is not None
                 and instance.pending_move.kind == "child"
-                and not 0 < instance.body.deadline <= time.time()
+                and not 0 < instance.body.deadline <= self._store.now()
             ):
                 await engine.runner.wake(instance.id)
                 return
-            outcome = await engine.recovery.apply_due(instance)
-            after = outcome.instance
-            if after.version == instance.version and after.goes_on and not self._is_early(after):
-                engine.runner.busy.add(instance.id)
+            after = (await engine.recovery.apply_due(instance)).instance
+            if after.version != instance.version or not after.goes_on or self._is_early(after):
+                return
+            # The record may be older than the end of a chain that was followed meanwhile, and the version would not
+            # show it: an error halts a chain without a new version, and must not run again by itself.
+            fresh = await engine.cache.get(instance.id)
+            if fresh is not None and fresh.goes_on and instance.id not in engine.runner.busy:
+                engine.runner.busy.add(instance.id)  # now, not when the task runs: another pass may come before
                 caller = detached_caller(instance.body.owner, instance.id)
-                engine.runner.spawn(engine.runner.follow(MoveResult(after), caller), instance.id)
+                engine.runner.spawn(engine.runner.follow(Outcome(fresh), caller), instance.id)
 
     def _is_early(self, instance: Instance) -> bool:
         move = ENTER if instance.body.pending == "enter" else choose_chained(instance, instance.body.owner)
@@ -228,6 +260,6 @@ class Watch:
 
     async def _renew(self) -> None:
         """Extend the leases of the moves that this process runs, so that no replica takes them over."""
-        until = time.time() + LEASE_S
+        until = self._store.now() + LEASE_S
         for token, workflow_id in list(self._engine.runner.running.items()):
             await self._store.instances.renew(workflow_id, token, until)

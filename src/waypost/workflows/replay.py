@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, TypedDict
 
 import msgspec
+from msgspec.structs import replace
 
 from waypost.capabilities.principals import Principal
 from waypost.errors import WaypostError
@@ -130,7 +131,7 @@ class _Check:
         elif move == TIMEOUT:
             self._check_timeout(source, target)
         elif move != CANCEL and self._has_state(source):
-            self._check_move(move, self._definition.state(source), target)
+            self._check_move(move, self._definition.states[source], target)
         if move != CANCEL:
             self._has_state(target)
         version = self._row.get("version", 0)
@@ -179,7 +180,7 @@ class _Check:
             self._refuse(f"{state.name} has no transition {move} any more.")
             return
         arguments = self._find_arguments(plan)
-        self._scope = self._scope.within(arguments=arguments or {})
+        self._scope = replace(self._scope, arguments=arguments or {})
         chained = bool(self._row.get("chained"))
         self._check_actor(plan, chained, chains=bool(state.chained))
         self._check_arguments(plan, arguments)
@@ -228,7 +229,7 @@ class _Check:
 
     def _check_others(self, others: list[TransitionPlan]) -> None:
         """Check that no other transition of the chain could be taken: it would be taken instead, or stop the chain."""
-        scope = self._scope.within(arguments={})
+        scope = replace(self._scope, arguments={})
         for other in others:
             truth = self._truth(other.guard_models, scope, {})
             if truth:
@@ -249,13 +250,12 @@ class _Check:
 
     def _check_target(self, plan: TransitionPlan, target: str, arguments: Data | None) -> None:
         """Check that the transition still leads to the recorded state, given the context after it."""
-        targets = {plan.model.target, *(other for _, other in plan.branches)}
-        if target not in targets:
-            self._refuse(f"{plan.name} leads to {' or '.join(sorted(targets))} now, not to {target}.")
+        if target not in plan.targets:
+            self._refuse(f"{plan.name} leads to {' or '.join(sorted(set(plan.targets)))} now, not to {target}.")
             return
         if self._definition.model.steps:
             return
-        scope = self._scope.within(context={**self._scope.context, **(self._row.get("delta") or {})})
+        scope = replace(self._scope, context={**self._scope.context, **(self._row.get("delta") or {})})
         expected = plan.model.target
         for branch in plan.model.branches:
             truth = self._truth([branch.when], scope, arguments)

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from waypost.capabilities.capability import Capability
+from waypost.capabilities.capability import Capability, ResourceOptions
 from waypost.capabilities.context import Caller, Context
-from waypost.capabilities.options import ResourceOptions
 from waypost.capabilities.resources import resource_from_function
 from waypost.config import Config
 from waypost.config.models import Workflow
 from waypost.errors import InvalidParams, ToolError, WorkflowRefused, shorten
-from waypost.redaction import HIDDEN, is_secret_name, redacted
-from waypost.stores.instances import HistoryEntry, InstanceRecord, Note
+from waypost.redaction import HIDDEN, cleared, is_secret_name, redacted
+from waypost.stores.instances import HistoryEntry, InstanceFilter, InstanceRecord, Note
 from waypost.stores.store import Store
+from waypost.workflows.definitions import as_written
 from waypost.workflows.engine import Engine
-from waypost.workflows.instance import Instance
+from waypost.workflows.instance import FOREVER, PENDING_STATUSES, Instance
 from waypost.workflows.views import Answer, format_time, mask_secrets
 
 LIST: Final = "list"
@@ -55,7 +56,7 @@ def workflow_resources(engine: Engine, store: Store) -> list[Capability]:
     async def runs(id: str, ctx: Context) -> Any:
         principal = ctx.principal
         if id == LIST:
-            latest = await store.instances.latest(limit=_MOST, principal=principal.id)
+            latest = await store.instances.latest(limit=_MOST, found_by=InstanceFilter(principal=principal.id))
             return [_run_summary(await engine.cache.restore(record)) for record in latest]
         if _RUN_ID.fullmatch(id) is None:
             raise InvalidParams(f"Invalid ID: {shorten(id)}")
@@ -100,7 +101,7 @@ def _summary(name: str, model: Workflow) -> Data:
 
 
 def _whole(name: str, model: Workflow) -> Data:
-    written: Data = mask_secrets(msgspec.to_builtins(model))
+    written: Data = mask_secrets(msgspec.to_builtins(as_written(model)))
     steps = written.pop("steps")
     data = {**written, **_summary(name, model)}
     if steps:
@@ -170,8 +171,52 @@ MOST_HISTORY: Final = 10_000
 _PAGE: Final = 500
 _MOST_LOOKED_AT: Final = 10_000
 """The largest number of instances read for one page when filtering by status."""
+MAX_NOTES: Final = 200
+MAX_CHILDREN: Final = 100
+_AFTER_HEX: Final = "g"
 _SECRETIVE: Final = ("context", "error", "lastError", "approval", "links")
 _DECIDED: Final = frozenset({"rejected", "expired"})
+_PENDING_KINDS: Final = {status: kind for kind, status in PENDING_STATUSES.items()}
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which instances to list; idle single calls through the gateway only with `everything`."""
+
+    principal: str | None = None
+    definition: str | None = None
+    state: str | None = None
+    status: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    """When they were started: from a time on, and before a time."""
+    text: str = ""
+    """A part of the id, the input or the context."""
+    everything: bool = False
+
+    @property
+    def until_id(self) -> str:
+        """The least id that is too late; ids begin with the time of the start."""
+        return "" if self.until is None else first_id(self.until)
+
+    def to_stored(self) -> InstanceFilter:
+        """The conditions that the store can check."""
+        pending = _PENDING_KINDS.get(self.status or "")
+        settled = "waiting_for_action" if self.status == "going_on" else self.status
+        return InstanceFilter(
+            principal=self.principal,
+            definition=self.definition,
+            state=self.state,
+            status=settled if pending is None else None,
+            pending=pending,
+            since="" if self.since is None else first_id(self.since),
+            text=self.text,
+            everything=self.everything,
+        )
+
+
+def first_id(at: datetime) -> str:
+    """The least id of an instance that was started at a time or later."""
+    return f"wf_{max(0, int(at.timestamp() * 1000)):012x}"
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -184,39 +229,71 @@ class Page(msgspec.Struct, frozen=True):
 class Runs:
     """Lists and shows the instances of a hub."""
 
-    def __init__(self, engine: Engine, store: Store) -> None:
+    def __init__(self, engine: Engine, store: Store, secrets: tuple[str, ...] = ()) -> None:
         self._engine = engine
         self._store = store
+        self._secrets = secrets
+        """Texts that no search may find."""
 
-    async def list(
-        self,
-        *,
-        principal: str | None = None,
-        definition: str | None = None,
-        status: str | None = None,
-        before: str = "",
-        limit: int = 100,
-    ) -> Page:
+    async def list(self, found_by: RunFilter | None = None, *, before: str = "", limit: int = 100) -> Page:
         """The newest instances, or those before a cursor, filtered."""
-        found: list[Data] = []
-        looked_at = 0
-        while looked_at < _MOST_LOOKED_AT:
-            page = await self._store.instances.latest(
-                before, _PAGE if status else limit + 1, principal=principal, definition=definition
-            )
+        found_by = found_by or RunFilter()
+        stored, found = found_by.to_stored(), Page([])
+        before = min(filter(None, (before, found_by.until_id)), default="")
+        # A search for a text reads so many instances, and the next page continues after them.
+        end = await self._store.instances.search_end(before, stored) if found_by.text else ""
+        if end:
+            stored = msgspec.structs.replace(stored, since=max(end, stored.since))
+        size = _PAGE if found_by.status == "going_on" else limit + 1
+        for _ in range(0, _MOST_LOOKED_AT, size):
+            page = await self._store.instances.latest(before, size, stored)
             for record in page:
                 instance = await self._engine.cache.restore(record)
-                if status is not None and instance.status != status:
-                    before = record.id
-                    continue
-                if len(found) == limit:
-                    return Page(found, before)
-                found.append(_row(instance, record))
+                if found_by.status in (None, instance.status) and self._has_text(instance, found_by.text):
+                    if len(found.runs) == limit:
+                        return msgspec.structs.replace(found, next=before)
+                    found.runs.append(_row(instance, record))
                 before = record.id
-            looked_at += len(page)
-            if len(page) < (_PAGE if status else limit + 1):
-                return Page(found)
-        return Page(found, before)
+            if len(page) < size:
+                return msgspec.structs.replace(found, next=end or None)
+        return msgspec.structs.replace(found, next=before)
+
+    def _has_text(self, instance: Instance, text: str) -> bool:
+        """Whether a text is in what operators see: a search must not find what is masked."""
+        if not text:
+            return True
+        body = instance.body
+        shown = cleared([instance.id, mask_secrets(body.input), mask_secrets(body.context)], self._secrets)
+        return text.lower() in _texts(shown).lower()
+
+    async def list_children(self, workflow_id: str) -> Sequence[Data]:
+        """The instances that an instance started, the newest first; their ids begin as its own."""
+        start = workflow_id[:15]
+        found = await self._store.instances.latest(f"{start}{_AFTER_HEX}", _PAGE, InstanceFilter(since=start))
+        instances = [(await self._engine.cache.restore(record), record) for record in found]
+        return [
+            _row(instance, record)
+            for instance, record in instances
+            if instance.body.parent is not None and instance.body.parent.id == workflow_id
+        ][:MAX_CHILDREN]
+
+    async def show_latest(self, workflow_id: str, caller: Caller, *, before: int = 0, limit: int = 50) -> Answer:
+        """An instance and its latest history, or that before a version; the newest first, whatever its length."""
+        answer = await self._engine.get(workflow_id, caller)
+        if answer.refused:
+            return answer
+        instance = await self._engine.get_visible(workflow_id, caller.principal)
+        found = await self._store.instances.latest_history(workflow_id, before or instance.version + 1, limit + 1)
+        history = found[:limit]
+        newer = await self._store.instances.history(workflow_id, before - 1, 1) if before else ()
+        until = newer[0].at if newer else FOREVER
+        since = history[-1].at if history else 0.0
+        notes = await self._store.instances.latest_notes(workflow_id, since, until, MAX_NOTES)
+        rows = _history_rows(history[::-1], notes[::-1])
+        row = {**mask_answer(answer.data), **_about(instance), "history": rows["history"][::-1], "notes": rows["notes"]}
+        if len(found) > limit:
+            row["next"] = history[-1].version
+        return Answer(row)
 
     async def show(self, workflow_id: str, caller: Caller, *, after: int = 0, limit: int = MOST_HISTORY) -> Answer:
         """An instance and its history: one row per commit, with rejected and expired approvals in between."""
@@ -242,6 +319,15 @@ class Runs:
             if len(page) < size:
                 break
         return found
+
+
+def _texts(value: Any) -> str:
+    """All texts in a value, one per line."""
+    if isinstance(value, dict):
+        return "\n".join(f"{name}\n{_texts(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return "\n".join(map(_texts, value))
+    return str(value)
 
 
 def mask_answer(answer: Data) -> Data:

@@ -12,34 +12,22 @@ checks parents whose child ended while no process was running.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import secrets
-import time
-from collections import Counter
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from waypost.capabilities.context import Caller
-from waypost.errors import (
-    ExecutorFailed,
-    PolicyDenied,
-    StaleVersion,
-    StoreError,
-    StoreUnavailable,
-    WorkflowRefused,
-    class_of,
-)
-from waypost.policy.audit import AuditLog, Record
+from waypost.errors import ExecutorFailed, StaleVersion, StoreError, StoreUnavailable, WorkflowRefused, class_of
 from waypost.stores.instances import Reservation
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
 from waypost.workflows import transitions, views
-from waypost.workflows.definitions import CANCEL, ENTER, TIMEOUT, Action, canonical
+from waypost.workflows.definitions import CANCEL, ENTER, Action, canonical
 from waypost.workflows.executors.kind import Run
 from waypost.workflows.executors.reliability import AttemptsFailed
 from waypost.workflows.instance import (
@@ -53,6 +41,7 @@ from waypost.workflows.instance import (
 )
 from waypost.workflows.scope import MISSING
 from waypost.workflows.transitions import AppliedTransition, choose_chained, request_approval
+from waypost.workflows.views import Recorder
 
 LEASE_S: Final = 30.0
 """How long a reservation lasts; `maintenance` renews it while the move runs."""
@@ -71,94 +60,6 @@ _log: Final = logging.getLogger(__name__)
 Data = dict[str, Any]
 
 
-class Recorder:
-    """Adds audit records and counts ended instances; without an audit log it only counts."""
-
-    def __init__(self, audit: AuditLog | None) -> None:
-        self._audit = audit
-        self.ended: Counter[str] = Counter()
-        """Instances that ended in this process, by outcome."""
-
-    def record_transition(self, instance: Instance, found: AppliedTransition) -> None:
-        """Record a committed transition, and the end of the instance if it ended."""
-        entry, after = found.entry, found.instance
-        if self._audit is not None:
-            action = {TIMEOUT: "workflow.timed_out", CANCEL: "workflow.cancelled"}.get(
-                entry["transition"], "workflow.transitioned"
-            )
-            text = f"{entry['transition']}: {entry['from']} -> {entry['to']}"
-            by_itself = entry.get("chained") or action == "workflow.timed_out"
-            self._add(instance, entry["by"], "workflow" if by_itself else "mcp", action, text, "ok")
-        if after.is_over:
-            self.ended[after.body.outcome] += 1
-            self._add(instance, entry["by"], "workflow", "workflow.completed", after.settled, after.body.outcome)
-
-    def record_failed_move(self, instance: Instance, note: Data) -> None:
-        """Record a move that did not succeed."""
-        error = note.get("error") or {}
-        text = f"{note['transition']}: {error.get('message') or note['outcome']}"
-        self._add(instance, note["by"], "workflow", f"transition.{note['outcome']}", text, "error")
-
-    def record_refusal(self, instance: Instance, caller: Caller, transition: str, error: WorkflowRefused) -> None:
-        """Record a refused submit."""
-        text, by = f"{transition}: {error.code}: {error.message}", caller.principal.id
-        self._add(instance, by, caller.chain.type, "transition.rejected", text, "denied", "deny", _rule_of(error))
-
-    def record_denial(self, name: str, caller: Caller, error: PolicyDenied | WorkflowRefused) -> None:
-        """Record a policy denial before there is an instance."""
-        if self._audit is None:
-            return
-        chain = caller.chain
-        self._audit.add(
-            Record(
-                time.time(),
-                caller.principal.id,
-                chain.type,
-                name,
-                "deny",
-                reason=error.message,
-                rule=_rule_of(error),
-                caller=chain.caller,
-                depth=chain.depth,
-                run=chain.run,
-                outcome="denied",
-            )
-        )
-
-    def record_action(self, instance: Instance, caller: Caller, action: str, reason: str) -> None:
-        """Record another action of a caller."""
-        self._add(instance, caller.principal.id, caller.chain.type, action, reason, "ok")
-
-    def record_decision(self, instance: Instance, person: str, via: str, action: str, reason: str) -> None:
-        """Record the decision of a person and the channel (`via`) it came by."""
-        caller_type = "mcp" if via == "elicitation" else "console"
-        self._add(instance, person, caller_type, action, f"a person, by {via}: {reason}", "ok")
-
-    def _add(
-        self,
-        instance: Instance,
-        principal: str,
-        caller_type: str,
-        action: str,
-        reason: str,
-        outcome: str,
-        decision: str = "allow",
-        rule: str = "",
-    ) -> None:
-        if self._audit is not None:
-            name, text, run = instance.definition.tool_name, reason[:500], instance.id
-            self._audit.add(
-                Record(
-                    time.time(), principal, caller_type, name, decision, action, text, rule, run=run, outcome=outcome
-                )
-            )
-
-
-def _rule_of(error: PolicyDenied | WorkflowRefused) -> str:
-    denial = error.__cause__ if isinstance(error, WorkflowRefused) else error
-    return denial.rule if isinstance(denial, PolicyDenied) else ""
-
-
 class Request(msgspec.Struct, frozen=True):
     """The request id of a submit and the digest of its arguments, by which a repeated submit is recognised."""
 
@@ -166,28 +67,20 @@ class Request(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
-class MoveResult(msgspec.Struct, frozen=True):
-    """The instance after a move, the error if it failed, and the hop if it was part of a chain."""
-
-    instance: Instance
-    error: Data | None = None
-    hop: Data | None = None
+NO_REQUEST: Final = Request()
+"""For a submit without a request id, and for moves that no submit made."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The instance after a move and its chain, the hops of the chain, and the error that stopped it."""
+    """The instance after a move or a chain of moves, why the last one failed, and the hops of the chain."""
 
     instance: Instance
-    chain: list[Data]
     error: Data | None = None
+    chain: Sequence[Data] = ()
 
 
-class StartChild(Protocol):
-    """Starts an instance with a given id, or returns the existing one."""
-
-    def __call__(
-        self, definition: str, given: Data, caller: Caller, workflow_id: str, parent: Parent | None, depth: int
-    ) -> Awaitable[Instance]: ...
+StartChild = Callable[[str, Data, Caller, str, Parent | None, int], Awaitable[Instance]]
+"""Starts an instance, or returns the existing one: definition, input, caller, id, parent, depth."""
 
 
 class Runner:
@@ -199,6 +92,7 @@ class Runner:
 
     def __init__(self, store: Store, cache: InstanceCache, recorder: Recorder, start_child: StartChild) -> None:
         self._store = store
+        self.now = store.database.now
         self._cache = cache
         self._recorder = recorder
         self._start_child = start_child
@@ -214,6 +108,11 @@ class Runner:
         """Instances that are being cancelled; each future completes when the cancellation is committed."""
         self._listeners: dict[str, asyncio.Event] = {}
         """The children that this process waits for; the event is set when the child ends."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether this process moves an instance."""
+        return bool(self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, Any], workflow_id: str = "") -> asyncio.Task[Any]:
         """Run work as a task of the engine, which continues when its caller disconnects."""
@@ -243,7 +142,8 @@ class Runner:
         The store compares the version and the token that `instance` was read with, so of several processes that try,
         one succeeds. A new token fences the previous holder: its commit fails, even if its executor still runs.
         """
-        token, until = token or secrets.token_hex(12), until or time.time() + LEASE_S
+        token, until = token or secrets.token_hex(12), until or self.now() + LEASE_S
+        # Maintenance looks for timeouts only among instances without a reservation, and among expired reservations.
         if pending_move.kind in ("approval", "child") and instance.body.deadline:
             until = min(until, instance.body.deadline)
         if not await self._store.instances.reserve(
@@ -263,19 +163,29 @@ class Runner:
         caller: Caller,
         *,
         chained: bool = False,
-        request: Request | None = None,
-    ) -> MoveResult:
+        request: Request = NO_REQUEST,
+    ) -> Outcome:
         """Run a move that was checked; raises `StaleVersion` if another caller moved the instance first."""
         action = instance.state.actions[move]
         pending_move = PendingMove(
-            kind="executing", move=move, by=caller.principal, key="", arguments=arguments, chained=chained
+            kind="executing",
+            move=move,
+            by=caller.principal,
+            key="",
+            arguments=arguments,
+            chained=chained,
+            via=caller.chain.type if caller.chain.type != "console" else caller.chain.caller,
+            request=request.id,
+            request_digest=request.digest,
         )
-        if request is not None:
-            pending_move = replace(pending_move, request=request.id, request_digest=request.digest)
+        # Without effects outside, the commit alone is the fence: of several submits on one version one succeeds.
         if action.is_pure:
             return await self.finish(instance, pending_move, {} if action.kind == "noop" else None)
         pending_move = replace(
-            pending_move, key=_idempotency_key(action.key, instance.id, move), holder=self.holder, began=time.time()
+            pending_move,
+            key=transitions.idempotency_key(action.key, instance.id, move),
+            holder=self.holder,
+            began=self.now(),
         )
         if action.human is not None:
             return await self._wait_for_approval(instance, action, pending_move, caller)
@@ -288,20 +198,60 @@ class Runner:
             if chained:
                 raise
             # The executor has run: `StaleVersion` would make the caller retry and run it a second time.
-            message = f"{move} was taken over by another process while it ran."
-            raise WorkflowRefused(message, "STALE_WORKFLOW_VERSION") from None
+            return await self._find_takeover(reserved, pending_move)
+
+    async def _find_takeover(self, instance: Instance, pending_move: PendingMove) -> Outcome:
+        """The result of a move that another process took over while it ran here: where it stands there."""
+        after = await self._cache.get(instance.id)
+        if after is not None and after.pending_move is not None and after.pending_move.key == pending_move.key:
+            return Outcome(after)
+        found = await self._store.instances.history(instance.id, instance.version, 1)
+        if after is not None and found and found[0].value.get("key") == pending_move.key:
+            return Outcome(after)
+        message = f"{pending_move.move} was taken over by another process while it ran, and did not move the instance."
+        raise WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
+
+    async def take_once(
+        self, instance: Instance, due_at: float, entry: Data, move: str, arguments: Data, caller: Caller
+    ) -> Outcome:
+        """Store a new instance with a move reserved, run the move, and remove the instance when it ends.
+
+        One write before the executor runs and one after it, as for any move: a crash in between leaves the instance
+        with its reservation, and `maintenance` takes it over.
+        """
+        key = transitions.idempotency_key(instance.state.actions[move].key, instance.id, move)
+        now, token = self.now(), secrets.token_hex(12)
+        pending_move = PendingMove(
+            kind="executing",
+            move=move,
+            by=caller.principal,
+            key=key,
+            arguments=arguments,
+            holder=self.holder,
+            began=now,
+            via=caller.chain.way_in,
+            once=True,
+        )
+        record = replace(instance.to_record(due_at), reservation=Reservation(token, now + LEASE_S, pending_move))
+        await self._store.instances.start(record, now, entry)
+        reserved = replace(instance, pending_move=pending_move, token=token, until=now + LEASE_S)
+        try:
+            return await self.run(reserved, caller)
+        except StaleVersion:
+            message = f"{move} was taken over by another process while it ran; workflow.get shows its outcome."
+            raise WorkflowRefused(message, "STALE_WORKFLOW_VERSION", workflowId=instance.id) from None
 
     async def _wait_for_approval(
         self, instance: Instance, action: Action, pending_move: PendingMove, caller: Caller
-    ) -> MoveResult:
+    ) -> Outcome:
         """Reserve the instance until the approval is given, rejected or expired."""
-        approval = request_approval(instance, action, pending_move)
+        approval = request_approval(instance, action, pending_move, self.now())
         pending_move = replace(pending_move, kind="approval", approval=approval, holder="")
-        parked = await self.reserve(instance, pending_move, approval.expires_at, f"{approval.id}.0")
-        self._recorder.record_action(parked, caller, "approval.requested", approval.digest)
-        return MoveResult(parked)
+        reserved = await self.reserve(instance, pending_move, approval.expires_at, f"{approval.id}.0")
+        self._recorder.record_action(reserved, caller, "approval.requested", approval.digest)
+        return Outcome(reserved)
 
-    async def run(self, instance: Instance, caller: Caller) -> MoveResult:
+    async def run(self, instance: Instance, caller: Caller) -> Outcome:
         """Run the executor of a reserved move; a caller that disconnects does not stop it."""
         task = self.spawn(self._run(instance, caller), instance.id)
         try:
@@ -310,26 +260,27 @@ class Runner:
         except asyncio.CancelledError:
             if not task.cancelled():
                 raise
-            if instance.id in self._ending:
+            if instance.id in self._ending:  # `end` stops the executor first, and commits then
                 await asyncio.shield(self._ending[instance.id])
         except StaleVersion:
             pass
         return await self._find_cancellation(instance)
 
-    async def _find_cancellation(self, instance: Instance) -> MoveResult:
+    async def _find_cancellation(self, instance: Instance) -> Outcome:
         """The result of a move whose instance was cancelled while it ran; raises `StaleVersion` in other cases."""
         pending_move, after = instance.pending_move, await self._cache.get(instance.id)
         if after is not None and after.is_over and pending_move is not None and not pending_move.chained:
             found = await self._store.instances.history(instance.id, instance.version, 1)
             if found and found[0].value["transition"] == CANCEL:
-                return MoveResult(after, _interrupted_error(instance, pending_move, found[0].value))
+                return Outcome(after, transitions.interrupted_error(instance, pending_move, found[0].value))
         raise StaleVersion(f"Instance {instance.id} was moved by another process meanwhile.")
 
-    async def _run(self, instance: Instance, caller: Caller) -> MoveResult:
+    async def _run(self, instance: Instance, caller: Caller) -> Outcome:
         pending_move = instance.pending_move
         assert pending_move is not None
         executor = instance.state.actions[pending_move.move].runs
         assert executor is not None
+        # From here on maintenance renews the lease of this move, and leaves its instance alone.
         self.running[instance.token] = instance.id
         try:
             scope = instance.scope(pending_move.by, pending_move.arguments)
@@ -349,32 +300,28 @@ class Runner:
 
     async def finish(
         self, instance: Instance, pending_move: PendingMove, output: Any, proof: str | None = None, **details: Any
-    ) -> MoveResult:
+    ) -> Outcome:
         """Commit a move whose executor succeeded; raises `StaleVersion` if the instance changed meanwhile."""
         try:
-            found = transitions.apply_transition(instance, pending_move, output, time.time(), proof, **details)
+            found = transitions.apply_transition(instance, pending_move, output, self.now(), proof, **details)
             await self._commit(instance, found, pending_move)
         except StoreError as error:
+            # A subclass says that the store is unavailable or the version stale; the class itself, that the output
+            # cannot be stored as JSON, which no other attempt would change.
             if type(error) is not StoreError:
                 raise
-            # The store cannot encode the output as JSON.
             return await self.fail(instance, pending_move, ExecutorFailed(error.message))
-        hop: Data | None = None
-        if pending_move.chained:
-            after = found.instance
-            hop = {
-                "fromState": instance.state.name,
-                "transition": pending_move.move,
-                "toState": after.state.name,
-                "version": after.version,
-            }
-        return MoveResult(found.instance, hop=hop)
+        after = found.instance
+        if not pending_move.chained or pending_move.move == ENTER:
+            return Outcome(after)
+        names = {"fromState": instance.state.name, "transition": pending_move.move, "toState": after.state.name}
+        return Outcome(after, chain=[{**names, "version": after.version}])
 
-    async def interrupt(self, instance: Instance, found: AppliedTransition) -> Instance:
+    async def interrupt(self, instance: Instance, found: AppliedTransition, via: str = "workflow") -> Instance:
         """Commit a timeout or a cancellation, by which the pending move fails."""
         pending_move = instance.pending_move
-        error = None if pending_move is None else _interrupted_error(instance, pending_move, found.entry)
-        await self._commit(instance, found, pending_move, error)
+        error = None if pending_move is None else transitions.interrupted_error(instance, pending_move, found.entry)
+        await self._commit(instance, found, pending_move, error, via)
         return found.instance
 
     async def _commit(
@@ -383,6 +330,7 @@ class Runner:
         found: AppliedTransition,
         pending_move: PendingMove | None,
         error: Data | None = None,
+        via: str = "",
     ) -> None:
         """Commit a transition, and retry while the store is unavailable.
 
@@ -393,26 +341,34 @@ class Runner:
         if pending_move is not None and pending_move.request:
             request = _answer_request(after, pending_move, error)
         record = after.to_record(found.due_at, instance.version)
+        # A single call that succeeded leaves nothing; one that was interrupted stays, to show its outcome.
+        removes = pending_move is not None and pending_move.once and error is None
         for delay in (*_COMMIT_RETRY_DELAYS_S, None):
             try:
-                await self._store.instances.commit(record, time.time(), entry, instance.token, request)
+                if removes:
+                    await self._store.instances.remove_new(instance.id, instance.token)
+                else:
+                    await self._store.instances.commit(record, self.now(), entry, instance.token, request)
                 break
             except StoreUnavailable:
                 if delay is None or not instance.token:
                     raise
                 await asyncio.sleep(delay)
             except StaleVersion:
-                if await self._was_committed(instance, entry):
+                if await self._was_committed(instance, entry, removed=removes):
                     break
                 self._cache.drop(instance.id)
                 raise
-        self._cache.keep(after)
-        self._recorder.record_transition(instance, found)
+        if not removes:
+            self._cache.keep(after)
+        self._recorder.record_transition(instance, found, via or (pending_move.via if pending_move else "workflow"))
         if after.is_over:
             self.announce_end(after)
 
-    async def _was_committed(self, instance: Instance, entry: Data) -> bool:
+    async def _was_committed(self, instance: Instance, entry: Data, *, removed: bool) -> bool:
         """Whether an earlier attempt was committed although its response was lost."""
+        if removed:  # another process may take a reserved instance over, but does not remove it
+            return await self._store.instances.get(instance.id) is None
         if "key" not in entry:
             return False
         found = await self._store.instances.history(instance.id, instance.version, 1)
@@ -420,7 +376,7 @@ class Runner:
         # takeover or with other approvals. Only an identical entry is ours.
         return bool(found) and canonical(found[0].value) == canonical(entry)
 
-    async def fail(self, instance: Instance, pending_move: PendingMove, error: ExecutorFailed) -> MoveResult:
+    async def fail(self, instance: Instance, pending_move: PendingMove, error: ExecutorFailed, **noted: Any) -> Outcome:
         """Record a failed move; the instance stays in its state."""
         failure: Data = {
             "code": "CHAIN_FAILED" if pending_move.chained else "EXECUTOR_FAILED",
@@ -428,12 +384,13 @@ class Runner:
             "errorClass": error.error_class,
             "attemptedTransition": pending_move.move,
         }
-        noted = {"attempts": error.attempts} if isinstance(error, AttemptsFailed) and error.attempts else {}
+        if isinstance(error, AttemptsFailed) and error.attempts:
+            noted["attempts"] = error.attempts
         return await self.settle(instance, pending_move, failure, outcome="failed", **noted)
 
     async def settle(
         self, instance: Instance, pending_move: PendingMove, error: Data | None, *, outcome: str, **noted: Any
-    ) -> MoveResult:
+    ) -> Outcome:
         """Release a move that did not succeed and add a note with the reason; a chain is halted by an error."""
         halts = pending_move.chained and error is not None
         after, due_at = transitions.keep_state(instance, error, halted=halts)
@@ -441,36 +398,38 @@ class Runner:
         note |= {"outcome": outcome, **noted} | ({} if error is None else {"error": error})
         request = _answer_request(after, pending_move, error) if pending_move.request else None
         try:
-            await self._store.instances.settle(after.to_record(due_at), time.time(), note, instance.token, request)
+            if pending_move.once:
+                await self._store.instances.remove_new(instance.id, instance.token)
+            else:
+                await self._store.instances.settle(after.to_record(due_at), self.now(), note, instance.token, request)
+                self._cache.keep(after)
         except StaleVersion:
             self._cache.drop(instance.id)
             raise
-        self._cache.keep(after)
         self._recorder.record_failed_move(instance, note)
-        return MoveResult(after, error)
+        return Outcome(after, error)
 
-    async def follow(self, taken: MoveResult, caller: Caller) -> Outcome:
+    async def follow(self, taken: Outcome, caller: Caller) -> Outcome:
         """Follow the chain after a move: entry actions and deterministic transitions, until a caller has to decide."""
         instance, chain = taken.instance, list[Data]()
         waits = instance.body.halted or instance.pending_move is not None
         if taken.error is not None or waits or not instance.body.pending:
-            return Outcome(instance, chain, taken.error)
-        self.busy.add(instance.id)
+            return Outcome(instance, taken.error)
+        self.busy.add(instance.id)  # or maintenance would take the chain for one that a crash interrupted
         try:
             while instance.body.pending and instance.pending_move is None and not instance.is_over:
                 taken = await self._take_next(instance, caller, len(chain))
                 instance = taken.instance
-                if taken.hop is not None and taken.hop["transition"] != ENTER:
-                    chain.append(taken.hop)
+                chain += taken.chain
                 if taken.error is not None:
-                    return Outcome(instance, chain, taken.error)
+                    return Outcome(instance, taken.error, chain)
         except StaleVersion:  # another process moved the instance and follows the chain there
             instance = await self._cache.get(instance.id) or instance
         finally:
             self.busy.discard(instance.id)
-        return Outcome(instance, chain)
+        return Outcome(instance, chain=chain)
 
-    async def _take_next(self, instance: Instance, caller: Caller, hops: int) -> MoveResult:
+    async def _take_next(self, instance: Instance, caller: Caller, hops: int) -> Outcome:
         """Take the next move of a chain, or halt the chain if there is none."""
         if instance.body.pending == "enter":
             return await self.take(instance, ENTER, {}, caller, chained=True)
@@ -487,23 +446,24 @@ class Runner:
 
     async def _begin_child(
         self, instance: Instance, action: Action, pending_move: PendingMove, caller: Caller
-    ) -> MoveResult:
+    ) -> Outcome:
         """Reserve a move and start its child; a child that ends at once ends the move."""
         plan = action.child
         assert plan is not None
-        child_id = _child_id(instance.id, pending_move.key)
+        child_id = transitions.child_id(instance.id, pending_move.key)
         pending_move = replace(pending_move, kind="child", child=child_id, holder="")
-        due = time.time() + min(CHILD_CHECK_S, plan.within or CHILD_CHECK_S)
-        parked = await self.reserve(instance, pending_move, due)
+        due = self.now() + min(CHILD_CHECK_S, plan.within or CHILD_CHECK_S)
+        # Before the child exists: after a crash in between, maintenance finds the parent and starts the child.
+        reserved = await self.reserve(instance, pending_move, due)
         try:
-            return await self._wait_for_child(parked, pending_move, caller)
+            return await self._wait_for_child(reserved, pending_move, caller)
         except StaleVersion:
             if pending_move.chained:
                 raise
             # Another process woke the parent; a retry would start a second child.
-            return MoveResult(await self._cache.get(instance.id) or instance)
+            return Outcome(await self._cache.get(instance.id) or instance)
 
-    async def _wait_for_child(self, instance: Instance, pending_move: PendingMove, caller: Caller) -> MoveResult:
+    async def _wait_for_child(self, instance: Instance, pending_move: PendingMove, caller: Caller) -> Outcome:
         """Start the child of a reserved move, or find it, and end the move if the child has ended."""
         plan = instance.state.actions[pending_move.move].child
         assert plan is not None
@@ -511,6 +471,7 @@ class Runner:
         if plan.input is not None:
             given = plan.input.fill(instance.scope(pending_move.by, pending_move.arguments))
         depth = instance.body.depth + 1
+        # Before the child is started: it may end, and say so, before `_start_child` returns.
         listener = self._listeners[pending_move.child] = asyncio.Event()
         try:
             _check_depth(depth)
@@ -528,17 +489,18 @@ class Runner:
             self._listeners.pop(pending_move.child, None)
         if listener.is_set() and not child.is_over:  # the child ended after it was read
             child = await self._cache.get(pending_move.child) or child
-        return await self._end_wait(instance, pending_move, child) if child.is_over else MoveResult(instance)
+        return await self._end_wait(instance, pending_move, child) if child.is_over else Outcome(instance)
 
-    async def _end_wait(self, instance: Instance, pending_move: PendingMove, child: Instance) -> MoveResult:
+    async def _end_wait(self, instance: Instance, pending_move: PendingMove, child: Instance) -> Outcome:
         if child.body.outcome == "succeeded":
-            return await self.finish(instance, pending_move, _child_output(child))
+            return await self.finish(instance, pending_move, transitions.child_output(child))
         message = f"Workflow {child.definition.id} ({child.id}) ended as {child.body.outcome} in {child.state.name}."
         return await self.fail(instance, pending_move, ExecutorFailed(message))
 
     def announce_end(self, child: Instance) -> None:
         """Notify what waits for an instance that ended: an executor in this process, or its parent."""
         listener, parent = self._listeners.get(child.id), child.body.parent
+        # What listens ends the parent's move itself; waking the parent too would race with it for the reservation.
         if listener is not None:
             listener.set()
         elif parent is not None:
@@ -555,7 +517,7 @@ class Runner:
             if result is not None:
                 await self.follow(result, caller)
 
-    async def _check_child(self, instance: Instance, pending_move: PendingMove, caller: Caller) -> MoveResult | None:
+    async def _check_child(self, instance: Instance, pending_move: PendingMove, caller: Caller) -> Outcome | None:
         """End the move of a parent whose child has ended or is late; `None` while it has to wait."""
         child = await self._cache.get(pending_move.child)
         plan = instance.state.actions[pending_move.move].child
@@ -564,11 +526,11 @@ class Runner:
             return await self._wait_for_child(instance, pending_move, caller)
         if child.is_over:
             return await self._end_wait(instance, pending_move, child)
-        if plan.within is not None and pending_move.began + plan.within <= time.time():
+        if plan.within is not None and pending_move.began + plan.within <= self.now():
             await self.end(child, "its time limit was exceeded")
             message = f"Workflow {plan.definition} did not end within {plan.within:g} s."
             return await self.fail(instance, pending_move, ExecutorFailed(message, "timeout"))
-        again = time.time() + CHILD_CHECK_S
+        again = self.now() + CHILD_CHECK_S
         due = again if plan.within is None else min(again, pending_move.began + plan.within)
         # Keep the token: the process that started the child commits with it when the child ends.
         await self.reserve(instance, pending_move, due, instance.token)
@@ -578,7 +540,9 @@ class Runner:
         """Run a child and wait for its end, for a `workflow` executor nested in another executor."""
         parent = await self._cache.get(caller.chain.run) if caller.chain.run else None
         depth = 1 if parent is None else parent.body.depth + 1
-        child_id = _child_id(caller.chain.run or f"wf_{0:012x}", key)
+        child_id = transitions.child_id(caller.chain.run or f"wf_{0:012x}", key)
+        # Without a parent in the store: only this executor waits. After a crash the outer move is run again under the
+        # same key, and finds the same child.
         listener = self._listeners[child_id] = asyncio.Event()
         try:
             _check_depth(depth)
@@ -602,7 +566,7 @@ class Runner:
             self._listeners.pop(child_id, None)
         if child.body.outcome != "succeeded":
             raise ExecutorFailed(f"Workflow {definition} ended as {child.body.outcome} in {child.state.name}.")
-        return _child_output(child)
+        return transitions.child_output(child)
 
     async def abandon(self, workflow_id: str, reason: str) -> None:
         """Cancel an instance whose caller is gone, if it was started."""
@@ -610,19 +574,19 @@ class Runner:
         if instance is not None:
             await self.end(instance, reason)
 
-    async def end(self, instance: Instance, reason: str, by: str = "") -> Instance:
+    async def end(self, instance: Instance, reason: str, by: str = "", via: str = "workflow") -> Instance:
         """Cancel an instance and its child; concurrent calls wait for the first one."""
         if instance.id in self._ending:
             await asyncio.shield(self._ending[instance.id])
             return await self._cache.get(instance.id) or instance
         ending = self._ending[instance.id] = asyncio.get_running_loop().create_future()
         try:
-            return await self._end_now(instance, reason, by)
+            return await self._end_now(instance, reason, by, via)
         finally:
             del self._ending[instance.id]
             ending.set_result(None)
 
-    async def _end_now(self, instance: Instance, reason: str, by: str) -> Instance:
+    async def _end_now(self, instance: Instance, reason: str, by: str, via: str) -> Instance:
         for _ in range(_MAX_END_ATTEMPTS):
             # Stop the executor before the commit: a cancelled instance must not have effects afterwards.
             running = [task for task, workflow_id in self._tasks.items() if workflow_id == instance.id]
@@ -633,10 +597,11 @@ class Runner:
             instance = await self._cache.get(instance.id) or instance
             if instance.is_over:
                 break
-            owner, now = by or instance.body.owner.id, time.time()
+            owner, now = by or instance.body.owner.id, self.now()
             cancelled = transitions.interrupt(instance, None, CANCEL, owner, "cancelled", now, reason=reason)
-            with suppress(StaleVersion):
-                after = await self.interrupt(instance, cancelled)
+            with suppress(StaleVersion):  # a move was committed at the same moment: cancel what it led to
+                after = await self.interrupt(instance, cancelled, via)
+                # After its parent, which the end of the child would otherwise wake.
                 await self.end_child(instance, reason, by)
                 return after
         return instance
@@ -650,45 +615,10 @@ class Runner:
 
 def _answer_request(after: Instance, pending_move: PendingMove, error: Data | None) -> RequestRecord:
     """The answer to store with the move, in one transaction, so that a repeated request finds it."""
-    answer = views.answer_outcome(after, pending_move.by, error, [])
+    answer = views.describe_instance(after, pending_move.by, error=error)
     return RequestRecord(after.id, pending_move.request, pending_move.request_digest, answer)
-
-
-def _interrupted_error(instance: Instance, pending_move: PendingMove, entry: Data) -> Data:
-    """The error of a move that was interrupted by a timeout or by the cancellation of its instance."""
-    is_late, reason = entry["transition"] == TIMEOUT, entry.get("reason")
-    why = f"{instance.id} timed out" if is_late else f"{instance.id} was cancelled"
-    return {
-        "code": "EXECUTOR_FAILED",
-        "message": f"{why} before {pending_move.move} ended{f': {reason}' if reason else '.'}",
-        "errorClass": "timeout" if is_late else "permanent_error",
-        "attemptedTransition": pending_move.move,
-    }
-
-
-def _idempotency_key(template: str, workflow_id: str, move: str) -> str:
-    """The key that executors send to what they call.
-
-    It is stored with the reservation and stays the same when the move is run again, so that the other side can
-    recognise the repetition.
-    """
-    words = {"{workflowId}": workflow_id, "{transition}": move, "{correlationId}": secrets.token_hex(8)}
-    for word, value in words.items():
-        template = template.replace(word, value)
-    return template
 
 
 def _check_depth(depth: int) -> None:
     if depth > MAX_CHILD_DEPTH:
         raise WorkflowRefused(f"Child workflows are nested more than {MAX_CHILD_DEPTH} deep.")
-
-
-def _child_output(child: Instance) -> Data:
-    """The output of an ended child, as its parent gets it."""
-    body = child.body
-    return {"workflowId": child.id, "state": child.state.name, "outcome": body.outcome, "context": body.context}
-
-
-def _child_id(parent_id: str, key: str) -> str:
-    """The id of a child: it sorts with its parent, and is the same each time the same move is run."""
-    return f"wf_{parent_id.removeprefix('wf_')[:12]}{hashlib.sha256(key.encode()).hexdigest()[:12]}"

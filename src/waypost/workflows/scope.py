@@ -44,52 +44,24 @@ class Proof(msgspec.Struct, frozen=True):
     version: int
 
 
-class Scope:
+class Scope(msgspec.Struct):
     """The values of an instance at one moment, and the principal who acts."""
 
-    __slots__ = (
-        *("arguments", "branch", "context", "evidence", "id", "input", "output", "previous", "principal", "state"),
-        *("steps", "version"),
-    )
-
-    def __init__(
-        self,
-        context: dict[str, Any],
-        arguments: dict[str, Any],
-        input: dict[str, Any],
-        *,
-        id: str = "",
-        state: str = "",
-        version: int = 0,
-        principal: Principal = ANONYMOUS,
-        evidence: Sequence[Proof] = (),
-        output: Any = None,
-        branch: dict[str, Any] | None = None,
-        steps: Sequence[Any] = (),
-        previous: Any = None,
-    ) -> None:
-        self.context = context
-        self.arguments = arguments
-        self.input = input
-        self.id = id
-        self.state = state
-        self.version = version
-        self.principal = principal
-        self.evidence = evidence
-        self.output = output
-        self.branch = branch
-        """`{"value": ..., "index": ...}` of the current branch of a parallel executor."""
-        self.steps = steps
-        """The results of the earlier steps of a pipeline: `{"status": ..., "output": ...}` each."""
-        self.previous = previous
-        """The output of the previous step."""
-
-    def within(self, **changes: Any) -> Scope:
-        """A copy with some fields changed."""
-        other = Scope.__new__(Scope)
-        for name in Scope.__slots__:
-            setattr(other, name, changes.get(name, getattr(self, name)))
-        return other
+    context: dict[str, Any]
+    arguments: dict[str, Any]
+    input: dict[str, Any]
+    id: str = ""
+    state: str = ""
+    version: int = 0
+    principal: Principal = ANONYMOUS
+    evidence: Sequence[Proof] = ()
+    output: Any = None
+    branch: dict[str, Any] | None = None
+    """`{"value": ..., "index": ...}` of the current branch of a parallel executor."""
+    steps: Sequence[Any] = ()
+    """The results of the earlier steps of a pipeline: `{"status": ..., "output": ...}` each."""
+    previous: Any = None
+    """The output of the previous step."""
 
 
 ALL_ROOTS: Final = NESTED_ROOTS | OUTPUT_ROOTS
@@ -297,10 +269,10 @@ class Template:
     """The value. A missing path leaves its entry out of an object and is null in a list; alone it is `MISSING`."""
 
 
-def compile_mapping(output: dict[str, Any], roots: Set[str] = OUTPUT_ROOTS) -> Mapping:
-    """Compile an `output` mapping; `roots` are the allowed roots of its paths."""
+def compile_mapping(output: dict[str, Any]) -> Mapping:
+    """Compile an `output` mapping."""
     paths: list[Path] = []
-    slots = {name: _compile_slot(name, value, roots, paths) for name, value in output.items()}
+    slots = {name: _compile_slot(name, value, paths) for name, value in output.items()}
     return Mapping(tuple(dict.fromkeys(paths)), slots)
 
 
@@ -311,33 +283,31 @@ def compile_template(value: Any, roots: Set[str] = GUARD_ROOTS) -> Template:
     return Template(tuple(dict.fromkeys(paths)), fill)
 
 
-def _compile_slot(name: str, value: Any, roots: Set[str], paths: list[Path]) -> Read:
+def _compile_slot(name: str, value: Any, paths: list[Path]) -> Read:
     try:
-        read = _compile_value(value, roots, paths, 0)
+        read = _compile_value(value, paths, 0)
         return lambda scope: None if (found := read(scope)) is MISSING else found
     except DefinitionError as error:
         raise DefinitionError(f"the output {quote(name)} cannot be used: {error.message}") from None
 
 
-def _compile_value(value: Any, roots: Set[str], paths: list[Path], depth: int) -> Read:
+def _compile_value(value: Any, paths: list[Path], depth: int) -> Read:
     _check_depth(depth)
     if isinstance(value, str) and is_path(value):
-        return _compile_path(value, roots, paths)
+        return _compile_path(value, OUTPUT_ROOTS, paths)
     if isinstance(value, dict) and len(value) == 1:
         ((name, operands),) = value.items()
         if name == "set":
             return _compile_literal(operands, depth)
         if name == "concat":
-            parts = _compile_operands(name, operands, None, roots, paths, depth)
+            parts = _compile_operands(name, operands, None, paths, depth)
             return lambda scope: "".join([_text(part(scope)) for part in parts])
         if name in _ARITHMETIC:
-            return _compute(_ARITHMETIC[name], *_compile_operands(name, operands, 2, roots, paths, depth))
+            return _compute(_ARITHMETIC[name], *_compile_operands(name, operands, 2, paths, depth))
     return _compile_literal(value, depth)
 
 
-def _compile_operands(
-    name: str, given: Any, count: int | None, roots: Set[str], paths: list[Path], depth: int
-) -> list[Read]:
+def _compile_operands(name: str, given: Any, count: int | None, paths: list[Path], depth: int) -> list[Read]:
     if not isinstance(given, list) or (count is not None and len(given) != count):
         raise DefinitionError(f"{name} needs a list of {'values' if count is None else f'{count} numbers or paths'}")
     for operand in given if count is not None else ():
@@ -345,7 +315,7 @@ def _compile_operands(
         usable = operand is None or is_number(operand) or is_operator
         if not usable and not (isinstance(operand, str) and is_path(operand)):
             raise DefinitionError(f"{name} needs numbers or paths, not {json.dumps(operand, default=str)[:100]}")
-    return [_compile_value(operand, roots, paths, depth + 1) for operand in given]
+    return [_compile_value(operand, paths, depth + 1) for operand in given]
 
 
 def is_number(value: Any) -> bool:

@@ -25,12 +25,12 @@ from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import ExecutorFailed, WorkflowRefused
 from waypost.kinds import ExecutorModel, GuardModel, nested_in
 from waypost.workflows import transitions
+from waypost.workflows.checks.places import find_reachable, group
 from waypost.workflows.definitions import ENTER, TIMEOUT, Action, Definition, TransitionPlan
 from waypost.workflows.executors import build
 from waypost.workflows.executors.human import Human
 from waypost.workflows.executors.kind import ExecutorContext
 from waypost.workflows.expressions import And, Compare, Literal, Node, Not, Or
-from waypost.workflows.guards import CompiledGuard
 from waypost.workflows.guards.kind import Has, TooManyWays, ways_of
 from waypost.workflows.instance import HUMAN, SYSTEM, Approval, Instance, PendingMove
 from waypost.workflows.scope import Path, is_path, parse_path
@@ -80,10 +80,12 @@ class Interests:
         self._found: dict[Place, list[Any]] = defaultdict(list)
         mappings: list[tuple[Place, Place]] = []
         for name in definition.names:
-            state = definition.state(name)
+            state = definition.states[name]
             for plan in state.transitions.values():
-                guards = (*plan.guards.guards, *(guard for guard, _ in plan.branches))
-                self._read_guards(guards, name, plan.name)
+                for guard in (plan.guards, *(guard for guard, _ in plan.branches)):
+                    for expression in guard.expressions:
+                        for path, values in _find_operands(expression.tree):
+                            self._add((own_root(path.root, name, plan.name), path.keys), values)
                 mappings += _mappings(plan.model.output, name, plan.name)
             if state.model.on_enter is not None:
                 mappings += _mappings(state.model.on_enter.output, name, ENTER)
@@ -91,12 +93,6 @@ class Interests:
         for _ in range(_MAPPING_ROUNDS):
             for slot, source in mappings:
                 self._propagate(slot, source)
-
-    def _read_guards(self, guards: tuple[CompiledGuard, ...], state: str, move: str) -> None:
-        for guard in guards:
-            for expression in guard.expressions:
-                for path, values in _find_operands(expression.tree):
-                    self._add((own_root(path.root, state, move), path.keys), values)
 
     def _propagate(self, slot: Place, source: Place) -> None:
         """Copy the interesting values of a slot to its source, and the other way round."""
@@ -614,7 +610,7 @@ class Simulation:
             never_taken=[
                 Untaken(name, move, self._refused.get((name, move), ""))
                 for name in definition.names
-                for move in definition.state(name).transitions
+                for move in definition.states[name].transitions
                 if name in reachable and not self._taken[name, move]
             ],
             dead_ends=list(self._dead_ends.values()),
@@ -628,7 +624,7 @@ class _Cast:
     def __init__(self, definition: Definition) -> None:
         roles, permissions = {HUMAN, SYSTEM}, set[str]()
         for name in definition.names:
-            for transition in definition.state(name).model.transitions.values():
+            for transition in definition.states[name].model.transitions.values():
                 for guard in (*transition.guards, *(branch.when for branch in transition.branches)):
                     found = list(_possessions(guard))
                     roles |= {one.name for one in found if one.what == "role"}
@@ -687,13 +683,6 @@ def _approve(human: Human) -> Approval:
 def _reachable(definition: Definition) -> set[str]:
     """The states that a path of transitions, branches and the timeout leads to."""
     leads = definition.model.on_timeout
-    waiting = [definition.initial, *([leads.target] if leads is not None else [])]
-    found: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in found:
-            continue
-        found.add(name)
-        for plan in definition.state(name).transitions.values():
-            waiting += [plan.model.target, *(target for _, target in plan.branches)]
-    return found
+    starts = [definition.initial, *([leads.target] if leads is not None else [])]
+    plans = [(name, plan) for name in definition.names for plan in definition.states[name].transitions.values()]
+    return find_reachable(starts, group((name, target) for name, plan in plans for target in plan.targets))

@@ -18,11 +18,10 @@ import msgspec
 from waypost.capabilities.results import Result
 from waypost.config.models import Schema, Step, Workflow
 from waypost.errors import CircuitOpen, DeadlineExceeded, ExecutorFailed, UnknownTool, WaypostError
-from waypost.redaction import redacted
+from waypost.redaction import hide, redacted
 from waypost.skills.tools import BRANCH, tool_name
 from waypost.workflows.executors.capability import get_output
-from waypost.workflows.executors.kind import IDEMPOTENCY_KEY, NO_TIMEOUT_S, ExecutorContext, Run
-from waypost.workflows.executors.reliability import Supervised
+from waypost.workflows.executors.kind import NO_TIMEOUT_S, Executor, ExecutorContext, Run
 from waypost.workflows.guards import CompiledGuard
 from waypost.workflows.scope import Scope
 
@@ -113,9 +112,9 @@ class Walk:
         found = next((before for before in earlier if before in outputs), None)
         return _input(scope.input) if found is None else outputs[found]
 
-    def after(self, place: int, done: Done, scope: Scope) -> Data:
-        """What a step writes into the context."""
-        context, step = scope.context, self.steps[place - 1]
+    def after(self, place: int, scope: Scope) -> Data:
+        """What a step writes into the context; the output of the scope is that of the step."""
+        context, step, done = scope.context, self.steps[place - 1], _done(scope)
         results = {**context.get("step_results", {}), str(place): _result(step, done)}
         changes: Data = {"step_results": results}
         if "input" not in context:
@@ -127,13 +126,13 @@ class Walk:
             outputs = changes["outputs"] = {**outputs, str(place): kept}
         if onward == COMPLETED:
             changes["result"] = outputs[max(outputs, key=int)]
-        elif self.target(place, done, scope) == FAILED:
+        elif self.target(place, scope) == FAILED:
             changes["error"] = done.error if onward == FAILED else LOOP
         return changes
 
-    def target(self, place: int, done: Done, scope: Scope) -> str:
+    def target(self, place: int, scope: Scope) -> str:
         """The state after a step; `failed` if that step has already run."""
-        onward = self._next_place(self.steps[place - 1], place, done)
+        onward = self._next_place(self.steps[place - 1], place, _done(scope))
         if isinstance(onward, str):
             return onward
         has_run = onward == place or str(onward) in scope.context.get("step_results", {})
@@ -161,30 +160,15 @@ class Walk:
         return COMPLETED if goto is None else position_of(goto, self.steps) or COMPLETED
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The mapping of a step: what it writes into the context."""
-
-    walk: Walk
-    place: int
-
-    def apply(self, scope: Scope) -> Data:
-        """The values to write; the output of the scope is that of the step."""
-        return self.walk.after(self.place, done_of(scope.output), scope)
-
-
 def leads(walk: Walk, place: int, target: str) -> CompiledGuard:
     """A guard that holds if a step leads to a state."""
-
-    def holds(scope: Scope) -> bool:
-        return walk.target(place, done_of(scope.output), scope) == target
-
-    return CompiledGuard({"kind": "step", "target": target}, holds, lambda scope: [])
+    data = {"kind": "step", "target": target}
+    return CompiledGuard(data, lambda scope: walk.target(place, scope) == target, lambda scope: [])
 
 
-def done_of(output: Any) -> Done:
+def _done(scope: Scope) -> Done:
     """The result of a step; the output of an operator who resolved it counts as a success."""
-    return output if isinstance(output, Done) else Done(output=output)
+    return scope.output if isinstance(scope.output, Done) else Done(output=scope.output)
 
 
 def as_text(value: Any) -> str:
@@ -231,18 +215,13 @@ class _Open(Exception):
     """The circuit of the capability is open."""
 
 
-def supervised_step(walk: Walk, place: int, context: ExecutorContext) -> Supervised:
-    """The executor of a step."""
-    return Supervised(StepExecutor(walk, place, context))
+def build_step(walk: Walk, place: int, context: ExecutorContext) -> Executor:
+    """The executor of a step, whose call has its own timeout."""
+    return Executor("step", _StepRunner(walk, place, context).run, limit=NO_TIMEOUT_S)
 
 
-class StepExecutor:
+class _StepRunner:
     """Runs one step; a failure is a result too, as a route may continue from it."""
-
-    kind: Final = "step"
-    evidence: Final = None
-    limit: Final = NO_TIMEOUT_S
-    """The call has its own timeout."""
 
     def __init__(self, walk: Walk, place: int, context: ExecutorContext) -> None:
         self._walk = walk
@@ -259,13 +238,16 @@ class StepExecutor:
         ms = round((time.monotonic() - began) * 1000)
         so_far = len(run.scope.context.get("step_results", {})) + 1
         await run.caller.progress(so_far, len(self._walk.steps), step_name(step))
-        return Done(done.outcome, done.output, done.branch, done.error, ms, done.instead)
+        # Stored and shown like the output of every executor, so no secret of the configuration may be in it.
+        output, error = hide([done.output, done.error], self._context.secrets())
+        return Done(done.outcome, output, done.branch, error, ms, done.instead)
 
     async def _outcome(self, given: Any, run: Run) -> Done:
         step = self._step
         skipped = Done("skipped", given, SKIPPED)
         try:
-            return await self._call(_target(step), given, run)
+            target = step.capability or "" if step.skill is None else tool_name(step.skill)
+            return await self._call(target, given, run)
         except _Missing as missing:
             return skipped if step.on_missing_skill == "skip" else _failed(str(missing))
         except _Open as is_open:
@@ -295,21 +277,14 @@ class StepExecutor:
         return Done("succeeded", output, (result.meta or {}).get(BRANCH) or ON_SUCCESS)
 
     async def _in_time(self, name: str, arguments: Data, run: Run) -> Result:
-        timeout_ms = self._step.timeout_ms
-        if timeout_ms is None:
-            return await self._context.invoke(name, arguments, run.caller, {IDEMPOTENCY_KEY: run.key})
-        seconds = timeout_ms / 1000
+        if self._step.timeout_ms is None:
+            return await self._context.invoke(name, arguments, run.caller, run.meta)
+        seconds = self._step.timeout_ms / 1000
         try:
             async with asyncio.timeout(seconds + _GRACE):
-                return await self._context.invoke(
-                    name, arguments, run.caller, {IDEMPOTENCY_KEY: run.key, WITHIN: seconds}
-                )
+                return await self._context.invoke(name, arguments, run.caller, {**run.meta, WITHIN: seconds})
         except TimeoutError:
             raise DeadlineExceeded from None
-
-
-def _target(step: Step) -> str:
-    return tool_name(step.skill) if step.skill is not None else step.capability or ""
 
 
 def _arguments(name: str, step: Step, given: Any) -> Data:

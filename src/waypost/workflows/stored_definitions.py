@@ -8,21 +8,27 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Collection, Mapping
+import os
+import re
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from waypost.config import Config, Loaded
-from waypost.config.findings import dotted
-from waypost.config.models import Workflow
-from waypost.config.nodes import Node
+from waypost.config.findings import Finding, dotted
+from waypost.config.models import ExpandedCapability, ExpandedWorkflow, Workflow
+from waypost.config.nodes import Node, escape, find_variables
 from waypost.errors import DefinitionError, StaleVersion, StoreError, WorkflowRefused, shorten
 from waypost.kinds import convert
+from waypost.redaction import MIN_SECRET_CHARACTERS
 from waypost.stores import schema
-from waypost.stores.records import is_key
+from waypost.stores.database import is_key
 from waypost.stores.store import WORKFLOW_PREFIX, Store
+from waypost.suggestions import did_you_mean
+from waypost.workflows.definitions import as_written, expand
 
 if TYPE_CHECKING:
     from waypost.workflows.workflows import Workflows
@@ -45,6 +51,8 @@ class Created(msgspec.Struct, frozen=True):
     model: Workflow
     version: int = 0
     """Its revision in the store."""
+    variables: bool = False
+    """Whether its texts refer to variables of the environment: it was copied from a file that does."""
 
 
 class StoredDefinitions:
@@ -63,9 +71,10 @@ class StoredDefinitions:
     async def load_if_possible(self) -> None:
         """Load the definitions; if the store is unavailable, log it and go on without them."""
         try:
+            await self._remove_values()
             await self.load()
         except StoreError as error:
-            _log.warning("stored workflows not loaded: %s", error.message)
+            _log.warning("stored workflows not loaded: %s", error)
 
     async def load(self) -> None:
         """Load the definitions from the store; invalid ones are logged and skipped."""
@@ -88,11 +97,36 @@ class StoredDefinitions:
                     self._check_free(name)
                 self._check(name, one.model, {other: found.model for other, found in stored.items()})
             except WorkflowRefused as error:
-                _log.warning("stored workflow skipped: %s: %s", name, error.message)
+                _log.warning("stored workflow skipped: %s: %s", name, error)
             else:
                 usable[name] = one
         self._replace(usable)
         self._loaded = stored
+
+    async def _remove_values(self) -> None:
+        """Replace the values of variables that earlier versions stored in definitions; their instances continue.
+
+        Only values that the variables of the current definitions still have can be recognised.
+        """
+        workflows = self._workflows
+        written: list[Any] = [one.pinned.model for one in workflows.engine.library if one.pinned.variables]
+        written += [one.written for one in workflows.capabilities.values() if isinstance(one, ExpandedCapability)]
+        given = {os.environ.get(name, ""): name for name in find_variables(msgspec.to_builtins(written))}
+        names = {value: name for value, name in given.items() if len(value) >= MIN_SECRET_CHARACTERS}
+        after, cleaned = "", 0
+        while names and (page := await self._store.definitions.page(after, _PAGE_SIZE)):
+            for document in page:
+                # Definitions that this version stored say whether they refer to variables.
+                if "variables" not in document.value and (model := replace_values(document.value["model"], names)):
+                    kept = {**document.value, "model": model, "variables": True}
+                    with suppress(StaleVersion):
+                        await self._store.definitions.put(document.id, kept, document.version)
+                        cleaned += 1
+            after = page[-1].id
+        if cleaned:
+            # Deleted rows stay readable in the file of the database until it is written anew.
+            await self._store.database.vacuum()
+            _log.warning("values of variables were removed from stored workflow definitions: definitions=%d", cleaned)
 
     async def _read_all(self) -> AsyncIterator[Created]:
         after = WORKFLOW_PREFIX
@@ -101,7 +135,15 @@ class StoredDefinitions:
                 if not document.id.startswith(WORKFLOW_PREFIX):
                     return
                 try:
-                    yield msgspec.structs.replace(convert(document.value, Created), version=document.version)
+                    one = msgspec.structs.replace(convert(document.value, Created), version=document.version)
+                    unset: set[str] = set()
+                    if one.variables:
+                        one = msgspec.structs.replace(one, model=expand(one.model, unset))
+                    if unset:
+                        names = ", ".join(sorted(unset))
+                        _log.warning("stored workflow skipped: %s: variables are not set: %s", one.name, names)
+                    else:
+                        yield one
                 except msgspec.ValidationError as error:
                     _log.warning("stored workflow unreadable, skipped: %s: %s", document.id, error)
             after = page[-1].id
@@ -118,7 +160,7 @@ class StoredDefinitions:
                 f"Workflow {name} is part of the configuration; change it there.", "WORKFLOW_CONFIGURED"
             )
         if found is None:
-            raise _unknown_error(name)
+            raise _unknown_error(name, self._created)
         return found
 
     async def create(self, name: str, model: Workflow) -> Created:
@@ -156,7 +198,7 @@ class StoredDefinitions:
             known = self.get(name)
             if known.model.enabled == enabled:
                 return known
-            return await self._put(Created(name, msgspec.structs.replace(known.model, enabled=enabled), known.version))
+            return await self._put(Created(name, _with_enabled(known.model, enabled), known.version))
 
     async def disable(self, name: str) -> Created:
         """Refuse new instances of a definition; running ones continue."""
@@ -181,7 +223,7 @@ class StoredDefinitions:
         known = self._created.get(name)
         model = self._workflows.by_name.get(name) if known is None else known.model
         if model is None:
-            raise _unknown_error(name)
+            raise _unknown_error(name, {*self._created, *self._workflows.by_name})
         return model
 
     async def import_document(self, data: Any) -> Created:
@@ -194,21 +236,32 @@ class StoredDefinitions:
         async with self._changing:
             return await self._create(*copy_definition(name, self._get_model(name), self._workflows.by_name))
 
-    def _check(self, name: str, model: Workflow, beside: Mapping[str, Workflow] | None = None) -> None:
-        """Raise if a definition has errors; `beside` are the other definitions while they are being loaded."""
-        from waypost.workflows.checks import check_workflows  # lazy: only needed when definitions are stored
+    def find_problems(self, name: str) -> Sequence[Finding]:
+        """The findings of `waypost check` about a definition of the hub."""
+        return self._find_problems(name, self._get_model(name), self._workflows.known | {WORKFLOW_PREFIX + name}, None)
 
-        known = self._workflows.known | {WORKFLOW_PREFIX + name} if beside is None else None
+    def _find_problems(
+        self, name: str, model: Workflow, known: Collection[str] | None, beside: Mapping[str, Workflow] | None
+    ) -> Sequence[Finding]:
+        from waypost.workflows.checks import check_workflows  # lazy: only needed when definitions are checked
+
         config = Config(
             workflows={**self._workflows.by_name, **(beside or {}), name: model},
             capabilities=dict(self._workflows.capabilities),
             connections=dict(self._workflows.connections),
         )
-        loaded = Loaded(config, Path(), (), (), (), Node({}, "", 1))
+        place = dotted(("workflows", name))
+        found = check_workflows(Loaded(config, Path(), (), (), (), Node({}, "", 1)), known)
+        return [one for one in found if one.key == place or one.key.startswith((f"{place}.", f"{place}["))]
+
+    def _check(self, name: str, model: Workflow, beside: Mapping[str, Workflow] | None = None) -> None:
+        """Raise if a definition has errors; `beside` are the other definitions while they are being loaded."""
+        # While definitions are loaded, not all tools are there: workers and upstreams connect later.
+        known = self._workflows.known | {WORKFLOW_PREFIX + name} if beside is None else None
         place = dotted(("workflows", name))
         reason = ""
-        for found in check_workflows(loaded, known):
-            if found.severity == "error" and (found.key == place or found.key.startswith((f"{place}.", f"{place}["))):
+        for found in self._find_problems(name, model, known, beside):
+            if found.severity == "error":
                 where = found.key.removeprefix(place).removeprefix(".")
                 reason = f"{where}: {found.message}" if where else found.message
                 break
@@ -221,7 +274,8 @@ class StoredDefinitions:
             raise _invalid(f"Workflow {name} cannot be used: {reason.rstrip('.')}.")
 
     async def _put(self, one: Created) -> Created:
-        value = {"name": one.name, "model": one.model}
+        has_variables = isinstance(one.model, ExpandedWorkflow)
+        value = {"name": one.name, "model": as_written(one.model), "variables": has_variables}
         try:
             document = await self._store.definitions.put(WORKFLOW_PREFIX + one.name, value, one.version)
         except StaleVersion:
@@ -241,8 +295,8 @@ def _invalid(message: str) -> WorkflowRefused:
     return WorkflowRefused(message, "INVALID_DEFINITION")
 
 
-def _unknown_error(name: str) -> WorkflowRefused:
-    return WorkflowRefused(f"workflow not found: {shorten(name)}", "UNKNOWN_ID")
+def _unknown_error(name: str, known: Iterable[str]) -> WorkflowRefused:
+    return WorkflowRefused(f"workflow not found: {shorten(name)}{did_you_mean(name, known, '; ')}", "UNKNOWN_ID")
 
 
 def _taken_error(name: str) -> WorkflowRefused:
@@ -254,9 +308,31 @@ def _stale_error(name: str) -> WorkflowRefused:
     return WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
 
 
+def replace_values(model: Data, names: Mapping[str, str]) -> Workflow | None:
+    """A stored definition with variables in place of their values, by these; None if there is none in it."""
+    from waypost.config.checks import Decoder  # lazy: only needed to clean the store of an earlier version
+
+    values = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
+
+    def to_node(value: Any) -> Node:
+        if isinstance(value, dict):
+            return Node({key: to_node(item) for key, item in value.items()}, "", 1)
+        if isinstance(value, list):
+            return Node([to_node(item) for item in value], "", 1)
+        if not isinstance(value, str) or values.search(value) is None:
+            return Node(value, "", 1)
+        found = [names[match] for match in values.findall(value)]
+        between = [escape(part) for part in values.split(value)]
+        written = "".join(f"{part}${{{name}}}" for part, name in zip(between, found, strict=False)) + between[-1]
+        return Node(value, "", 1, written=written)
+
+    written = convert(Decoder([], as_written=True).decode(to_node(model), Workflow), Workflow)
+    return written if find_variables(msgspec.to_builtins(written)) else None
+
+
 def to_document(name: str, model: Workflow) -> Data:
     """A definition as a document: `{"version": 1, "workflow": {...}, "steps": [...]}`."""
-    data: Data = msgspec.to_builtins(model)
+    data: Data = msgspec.to_builtins(as_written(model))
     steps = data.pop("steps")
     return {"version": VERSION, "workflow": {"name": name, **data}, "steps": steps}
 
@@ -294,7 +370,13 @@ def copy_definition(name: str, model: Workflow, taken: Collection[str] = ()) -> 
     """A disabled copy of a definition, with a free name."""
     copy = f"{name} (copy)"
     free = copy if copy not in taken else _find_free_name(name, "copy", taken, 2)
-    return free, msgspec.structs.replace(model, enabled=False)
+    return free, _with_enabled(model, False)
+
+
+def _with_enabled(model: Workflow, enabled: bool) -> Workflow:
+    if isinstance(model, ExpandedWorkflow):
+        model = msgspec.structs.replace(model, written=msgspec.structs.replace(model.written, enabled=enabled))
+    return msgspec.structs.replace(model, enabled=enabled)
 
 
 def _find_free_name(name: str, word: str, taken: Collection[str], first: int = 1) -> str:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from waypost.capabilities.capability import Capability
-from waypost.capabilities.context import Caller, Context
-from waypost.capabilities.options import ToolOptions
+from waypost.capabilities.capability import Capability, ToolOptions
+from waypost.capabilities.context import Context
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.results import Result, encode_json, failure
-from waypost.capabilities.schemas.forms import RawForm, require
+from waypost.capabilities.schemas.forms import RawForm
 from waypost.capabilities.tools import make_tool
 from waypost.errors import CallError, CapabilityNotSupported, WorkflowRefused
 from waypost.wire.content import Text
@@ -92,37 +92,27 @@ _FORM: Final = _schema(
     ["decision"],
 )
 _MAX_SHOWN_CHARS: Final = 4000
-
-
-class DefaultingForm(RawForm):
-    """A schema whose required arguments get a default when left out; it is published unchanged."""
-
-    def __init__(self, schema: Data, **otherwise: Any) -> None:
-        super().__init__(schema)
-        self._otherwise = otherwise
-
-    def admit(self, arguments: Data) -> Data:
-        """The arguments with defaults filled in."""
-        filled = {**self._otherwise, **arguments}
-        require(self._validator, filled)
-        return filled
+_DATA_KEYWORDS: Final = ("const", "enum", "default", "examples")
+"""Keywords of JSON Schema whose values are data."""
+_NAMED_SCHEMAS: Final = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+"""Keywords of JSON Schema whose values are schemas by name."""
 
 
 def workflow_tools(engine: Engine) -> list[Capability]:
     """The four workflow tools."""
 
     async def start(args: Data, ctx: Context) -> Result:
-        caller = ctx.caller
-        return await _answer(engine, ctx, caller, lambda: engine.start(args["definitionId"], args["input"], caller))
+        call = partial(engine.start, args["definitionId"], args["input"], ctx.caller)
+        return to_result(await elicit_approval(engine, ctx, call))
 
     async def get(args: Data, ctx: Context) -> Result:
         return to_result(await engine.get(args["workflowId"], ctx.caller))
 
     async def submit(args: Data, ctx: Context) -> Result:
-        caller, asked = ctx.caller, (args["workflowId"], int(args["expectedVersion"]), args["transition"])
-        optional = {"request_id": args.get("requestId", ""), "resolve": args.get("resolve", "")}
-        optional["output"] = args.get("output")
-        return await _answer(engine, ctx, caller, lambda: engine.submit(*asked, args["arguments"], caller, **optional))
+        asked = (args["workflowId"], int(args["expectedVersion"]), args["transition"], args["arguments"])
+        more = {"request_id": args.get("requestId", ""), "resolve": args.get("resolve", "")}
+        call = partial(engine.submit, *asked, ctx.caller, **more, output=args.get("output"))
+        return to_result(await elicit_approval(engine, ctx, call))
 
     async def explain(args: Data, ctx: Context) -> Result:
         return to_result(
@@ -132,14 +122,14 @@ def workflow_tools(engine: Engine) -> list[Capability]:
         )
 
     return [
-        _tool(
+        build_tool(
             "workflow.start",
             "Start a workflow by its definitionId and get its state, its context and links: each link is the next call "
             "you may make, ready to be made as it is.",
-            DefaultingForm(_START, definitionId="", input={}),
+            RawForm(_START, definitionId="", input={}),
             start,
         ),
-        _tool(
+        build_tool(
             "workflow.get",
             "Look at a workflow instance: its state, version, context, and links to every move that is legal now.",
             RawForm(_GET),
@@ -147,18 +137,18 @@ def workflow_tools(engine: Engine) -> list[Capability]:
             read_only_hint=True,
             idempotent_hint=True,
         ),
-        _tool(
+        build_tool(
             "workflow.submit",
             "Take a transition of a workflow instance. Follow a link: its args are the arguments of this call; fill in "
             "`arguments` by the link's inputSchema. A refusal says what was wrong and carries links that lead on.",
-            DefaultingForm(_SUBMIT, arguments={}),
+            RawForm(_SUBMIT, arguments={}),
             submit,
         ),
-        _tool(
+        build_tool(
             "workflow.explain",
             "See what a workflow would do, without doing anything: its states, or one transition with its guards, "
             "schema and executor; with a workflowId also what is allowed in that instance now, and why not.",
-            DefaultingForm(_EXPLAIN, definitionId=""),
+            RawForm(_EXPLAIN, definitionId=""),
             explain,
             read_only_hint=True,
             idempotent_hint=True,
@@ -166,15 +156,13 @@ def workflow_tools(engine: Engine) -> list[Capability]:
     ]
 
 
-def _tool(name: str, description: str, arguments: RawForm, handler: Handler, **annotations: bool) -> Capability:
+def build_tool(name: str, description: str, arguments: RawForm, handler: Handler, **annotations: bool) -> Capability:
+    """One of the seven tools."""
     return make_tool(
         name,
         ToolOptions(timeout=MAX_CALL_S, annotations=annotations or None),
         arguments=arguments,
-        output=None,
         handler=handler,
-        arity=2,
-        asynchronous=True,
         description=description,
         owner=OWNER,
     )
@@ -186,18 +174,13 @@ def to_result(answer: Answer) -> Result:
     return Result([text], structured=answer.data, is_error=answer.refused)
 
 
-async def _answer(engine: Engine, ctx: Context, caller: Caller, call: Callable[[], Awaitable[Answer]]) -> Result:
-    """Make a call; if it stops at an approval that the caller may give, ask the client for the decision."""
-    if not caller.principal.roles or "elicitation" not in caller.client_capabilities:
-        return to_result(await call())
-    return to_result(await elicit_approval(engine, ctx, call))
-
-
 async def elicit_approval(engine: Engine, ctx: Context, call: Callable[[], Awaitable[Answer]]) -> Answer:
     """Make a call, and ask the client for the decision about an approval that its caller may give.
 
     The call runs inside `ctx.once`: a modern client answers by repeating its request, which must not submit again.
     """
+    if not ctx.caller.principal.roles or "elicitation" not in ctx.caller.client_capabilities:
+        return await call()
 
     async def once() -> list[Any]:
         answer = await call()
@@ -207,8 +190,18 @@ async def elicit_approval(engine: Engine, ctx: Context, call: Callable[[], Await
     approval = data.get("approval")
     if refused or approval is None or approval["role"] not in ctx.principal.roles:
         return Answer(data, refused)
+    shown = msgspec.json.format(msgspec.json.encode(approval["presents"]).decode(), indent=2)
+    if len(shown) > _MAX_SHOWN_CHARS:
+        # A person approves what they saw: what a form cannot show whole is decided elsewhere.
+        note = (
+            f"What is to be approved has {len(shown):,} characters, more than the {_MAX_SHOWN_CHARS:,} of a form. "
+            f"Read it with `waypost approvals list --json`, then use `waypost approvals approve {approval['id']}`"
+            f" or the HTTP API to decide; the digest is {approval['digest']}."
+        )
+        return Answer({**data, "approval": {**approval, "note": note}})
+    question = f"{approval['prompt']}\n\n{shown}\n\nWorkflow {data['workflowId']}, {approval['digest']}"
     try:
-        said = await ctx.elicit(_format_question(data["workflowId"], approval), _FORM)
+        said = await ctx.elicit(question, _FORM)
     except (CapabilityNotSupported, CallError):
         return Answer(data)
     if said.action != "accept" or not said.content:
@@ -221,13 +214,7 @@ async def elicit_approval(engine: Engine, ctx: Context, call: Callable[[], Await
     except WorkflowRefused as error:
         instance = await engine.get_visible(data["workflowId"], ctx.principal)
         return views.refusal_answer(instance, ctx.principal, error.code, error.message)
-    return views.answer_outcome(outcome.instance, ctx.principal, outcome.error, outcome.chain)
-
-
-def _format_question(workflow_id: str, approval: Data) -> str:
-    shown = msgspec.json.format(msgspec.json.encode(approval["presents"]).decode(), indent=2)
-    cut = f"\n... ({len(shown) - _MAX_SHOWN_CHARS} characters more)" if len(shown) > _MAX_SHOWN_CHARS else ""
-    return f"{approval['prompt']}\n\n{shown[:_MAX_SHOWN_CHARS]}{cut}\n\nWorkflow {workflow_id}, {approval['digest']}"
+    return views.describe_instance(outcome.instance, ctx.principal, outcome.chain, outcome.error)
 
 
 def run_tool(engine: Engine, definition: Definition) -> Capability:
@@ -249,6 +236,7 @@ def run_tool(engine: Engine, definition: Definition) -> Capability:
         except WorkflowRefused as error:
             return failure(error.message)
         except asyncio.CancelledError:
+            # As a task of the engine: what cancels this call must not stop the cancellation of its instance.
             await asyncio.shield(engine.runner.spawn(engine.runner.abandon(workflow_id, "its caller is gone")))
             raise
         return to_result(run_answer(outcome, ctx.principal))
@@ -262,20 +250,34 @@ def run_tool(engine: Engine, definition: Definition) -> Capability:
             aliases=tuple(model.aliases),
             hidden=not model.enabled,
         ),
-        arguments=RawForm({"type": "object", "properties": {"input": given}}),
-        output=None,
+        arguments=RawForm({"type": "object", "properties": {"input": _move_references(given)}}),
         handler=run,
-        arity=2,
-        asynchronous=True,
         description=model.description or f"Run the {name} workflow",
         owner=OWNER,
     )
 
 
+def _move_references(schema: Any, is_schema: bool = True) -> Any:
+    """A schema that becomes the property `input` of another; `#/...` in it is below that property from then on."""
+    if isinstance(schema, list):
+        return [_move_references(one, is_schema) for one in schema]
+    if not isinstance(schema, dict) or (is_schema and "$id" in schema):  # references are relative to the `$id`
+        return schema
+    moved = {}
+    for key, value in schema.items():
+        if is_schema and key == "$ref" and isinstance(value, str) and (value == "#" or value.startswith("#/")):
+            moved[key] = f"#/properties/input{value[1:]}"
+        elif is_schema and key in _DATA_KEYWORDS:
+            moved[key] = value
+        else:
+            moved[key] = _move_references(value, not (is_schema and key in _NAMED_SCHEMAS))
+    return moved
+
+
 def run_answer(outcome: Outcome, principal: Principal) -> Answer:
     """The answer of a run tool: the result, or the state in which it waits."""
     instance = outcome.instance
-    standing = views.answer_outcome(instance, principal, outcome.error, outcome.chain)
+    standing = views.describe_instance(instance, principal, outcome.chain, outcome.error)
     data: Data = {"run_id": instance.id, **standing.data}
     if not instance.is_over:
         return Answer(data, standing.refused)

@@ -5,6 +5,7 @@ Nothing here waits, reads the store or writes to it.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import time
 from typing import Any, Final
@@ -14,25 +15,9 @@ from msgspec.structs import replace
 
 from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused, shorten
-from waypost.stores.records import MAX_KEY_BYTES, is_key
-from waypost.workflows.definitions import (
-    ENTER,
-    WAITING,
-    Action,
-    Definition,
-    TransitionPlan,
-    digest,
-    with_defaults,
-)
-from waypost.workflows.instance import (
-    HUMAN,
-    Approval,
-    Body,
-    Instance,
-    Parent,
-    PendingMove,
-    is_system,
-)
+from waypost.stores.database import MAX_KEY_BYTES, is_key
+from waypost.workflows.definitions import ENTER, TIMEOUT, Action, Definition, TransitionPlan, digest, with_defaults
+from waypost.workflows.instance import HUMAN, Approval, Body, Instance, Parent, PendingMove, is_system
 from waypost.workflows.scope import MISSING, Proof
 
 Data = dict[str, Any]
@@ -154,13 +139,15 @@ def create_instance(
     workflow_id: str = "",
     parent: Parent | None = None,
     depth: int = 0,
+    now: float | None = None,
 ) -> tuple[Instance, float]:
     """A new instance in its initial state, and the time at which maintenance looks at it."""
-    now = time.time()
-    state, model = definition.state(definition.initial), definition.model
+    now = time.time() if now is None else now
+    state, model = definition.states[definition.initial], definition.model
     pending = state.pending[True]
     body = Body(
         digest=definition.digest,
+        # Without claims: what a token says about a person is not stored.
         owner=Principal(owner.id, owner.roles, owner.permissions, owner.scopes),
         input=given,
         context=dict(model.initial_context),
@@ -179,12 +166,7 @@ def create_instance(
 
 
 def apply_transition(
-    instance: Instance,
-    pending_move: PendingMove,
-    output: Any,
-    now: float,
-    proof: str | None = None,
-    **details: Any,
+    instance: Instance, pending_move: PendingMove, output: Any, now: float, proof: str | None = None, **details: Any
 ) -> AppliedTransition:
     """The instance after a transition or an entry action with the given executor output.
 
@@ -194,14 +176,14 @@ def apply_transition(
     written: Data = {}
     body = instance.body
     if action.output is not None:
-        written = action.output.apply(instance.scope(pending_move.by, pending_move.arguments, output))
+        written = action.output(instance.scope(pending_move.by, pending_move.arguments, output))
         body = replace(body, context={**body.context, **written})
     target = instance.state.name
     if plan is not None:
         target = plan.model.target
         if plan.branches:
             scope = instance.scope(pending_move.by, pending_move.arguments, output)
-            scope.context = body.context
+            scope.context = body.context  # branches see what the move has written
             target = next((other for guard, other in plan.branches if guard.holds(scope)), target)
     entry: Data = {"transition": pending_move.move, "from": instance.state.name, "to": target, "by": pending_move.by.id}
     if pending_move.chained:
@@ -238,7 +220,7 @@ def interrupt(
     """The instance after a timeout or a cancellation: in the target state, or ended in its state."""
     entry = {"transition": move, "from": instance.state.name, "to": target or instance.state.name, "by": by, **details}
     if target is not None:
-        body = replace(instance.body, deadline=0.0)
+        body = replace(instance.body, deadline=0.0)  # or the target state would time out at once
         return _arrive(instance, target, body, entry, now, enters=True)
     outcome = "cancelled" if status == "cancelled" else "failed"
     body = replace(instance.body, pending="", halted=None, failure=None, outcome=outcome, ended_at=now)
@@ -249,9 +231,10 @@ def interrupt(
 
 
 def _arrive(instance: Instance, target: str, body: Body, entry: Data, now: float, *, enters: bool) -> AppliedTransition:
-    state = instance.state if target == instance.state.name else instance.definition.state(target)
+    state = instance.state if target == instance.state.name else instance.definition.states[target]
     terminal, pending = state.model.terminal, state.pending[enters]
     changes: Data = {}
+    # Most moves change none of this, and comparing costs less than a copy of the body.
     if body.pending != pending:
         changes["pending"] = pending
     if body.halted is not None or body.failure is not None:
@@ -284,7 +267,7 @@ def keep_state(instance: Instance, error: Data | None, *, halted: bool) -> tuple
 def clear_halt(instance: Instance) -> Instance:
     """The instance with the error removed that halted its chain."""
     body = replace(instance.body, halted=None, failure=None)
-    return replace(instance, settled=WAITING, body=body)
+    return replace(instance, settled=instance.state.status, body=body)
 
 
 def choose_chained(instance: Instance, principal: Principal) -> str | Data:
@@ -305,7 +288,7 @@ def choose_chained(instance: Instance, principal: Principal) -> str | Data:
     }
 
 
-def request_approval(instance: Instance, action: Action, pending_move: PendingMove) -> Approval:
+def request_approval(instance: Instance, action: Action, pending_move: PendingMove, now: float) -> Approval:
     """The approval that a move has to wait for, with the digest of what approvers are shown."""
     model = action.human
     assert model is not None
@@ -316,7 +299,6 @@ def request_approval(instance: Instance, action: Action, pending_move: PendingMo
         presents = None if filled is MISSING else filled
     prompt = model.prompt or (plan.title if plan is not None else f"Enter {instance.state.name}")
     shown = [instance.id, instance.version, pending_move.move, prompt, presents]
-    now = time.time()
     return Approval(
         id=f"ap_{instance.id.removeprefix('wf_')}_{secrets.token_hex(6)}",
         role=model.role,
@@ -328,3 +310,38 @@ def request_approval(instance: Instance, action: Action, pending_move: PendingMo
         requested_at=now,
         expires_at=now + model.expires_ms / 1000,
     )
+
+
+def interrupted_error(instance: Instance, pending_move: PendingMove, entry: Data) -> Data:
+    """The error of a move that was interrupted by a timeout or by the cancellation of its instance."""
+    is_late, reason = entry["transition"] == TIMEOUT, entry.get("reason")
+    why = f"{instance.id} timed out" if is_late else f"{instance.id} was cancelled"
+    return {
+        "code": "EXECUTOR_FAILED",
+        "message": f"{why} before {pending_move.move} ended{f': {reason}' if reason else '.'}",
+        "errorClass": "timeout" if is_late else "permanent_error",
+        "attemptedTransition": pending_move.move,
+    }
+
+
+def idempotency_key(template: str, workflow_id: str, move: str) -> str:
+    """The key that executors send to what they call.
+
+    It is stored with the reservation and stays the same when the move is run again, so that the other side can
+    recognise the repetition.
+    """
+    words = {"{workflowId}": workflow_id, "{transition}": move, "{correlationId}": secrets.token_hex(8)}
+    for word, value in words.items():
+        template = template.replace(word, value)
+    return template
+
+
+def child_output(child: Instance) -> Data:
+    """The output of an ended child, as its parent gets it."""
+    body = child.body
+    return {"workflowId": child.id, "state": child.state.name, "outcome": body.outcome, "context": body.context}
+
+
+def child_id(parent_id: str, key: str) -> str:
+    """The id of a child: it sorts with its parent, and is the same each time the same move is run."""
+    return f"wf_{parent_id.removeprefix('wf_')[:12]}{hashlib.sha256(key.encode()).hexdigest()[:12]}"

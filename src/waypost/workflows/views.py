@@ -1,4 +1,4 @@
-"""What callers see of workflows: access rights, descriptions of definitions, and answers about instances.
+"""What callers see of workflows: access rights, descriptions of definitions, answers about instances; and the audit.
 
 An answer is flat data with links; the arguments of a link can be submitted unchanged. Capabilities that are hidden from
 the caller are masked, and the policy's reasons for a denial are included.
@@ -6,6 +6,8 @@ the caller are masked, and the policy's reasons for a denial are included.
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,15 +18,15 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Registry
-from waypost.config.models import Transition
 from waypost.errors import PolicyDenied, WorkflowRefused, shorten
 from waypost.kinds import ExecutorModel
+from waypost.policy.audit import AuditLog, Record
 from waypost.policy.guard import PolicyGuard
 from waypost.redaction import HIDDEN, is_secret_name
 from waypost.skills.tools import tool_name as skill_name
 from waypost.wire.definitions import ToolDefinition
 from waypost.workflows import transitions
-from waypost.workflows.definitions import ENTER, PROXY, RESUME, Definition, TransitionPlan, tool_name
+from waypost.workflows.definitions import CANCEL, ENTER, PROXY, RESUME, TIMEOUT, Definition, TransitionPlan, tool_name
 from waypost.workflows.executors.kind import Reference, names_in, names_in_data, walk
 from waypost.workflows.instance import Approval, Instance, PendingMove, for_workflow, is_system
 from waypost.workflows.scope import MISSING
@@ -59,12 +61,15 @@ class Rights:
         tool = self._registry.find_tool(name)
         return (_GONE, name) if tool is None else (tool, tool.id)
 
-    def check(self, name: str, caller: Caller) -> None:
+    async def check(self, name: str, caller: Caller) -> None:
         """Raise `WorkflowRefused` if the policy denies a tool; the check counts against rate limits."""
         if not self._guard.is_on or name == _SINGLE:
             return
         tool = self._registry.find_tool(name)
-        decision = self._guard.decide(tool or _GONE, name if tool is None else tool.id, caller)
+        row, known = tool or _GONE, name if tool is None else tool.id
+        decision = self._guard.decide(row, known, caller)
+        if decision.lease is not None:
+            decision = await self._guard.wait_to_decide(decision, row, known, caller)
         if not decision.allowed:
             denial = PolicyDenied(decision.reason, decision.rule_type, decision.rule)
             raise WorkflowRefused(denial.message, DENIED) from denial
@@ -145,7 +150,7 @@ def describe_definition(found: Definition) -> Data:
     model = found.model
     states: Data = {}
     for name in found.names:
-        state = found.state(name)
+        state = found.states[name]
         shown: Data = {"terminal": True} if state.model.terminal else {"transitions": list(state.transitions)}
         if state.model.terminal and state.model.outcome:
             shown["outcome"] = state.model.outcome
@@ -167,30 +172,33 @@ def describe_transition(found: Definition, name: str) -> Data:
     """Describe a transition, in every state that has one of that name."""
     rows = []
     for state in found.names:
-        plan = found.state(state).transitions.get(name)
+        plan = found.states[state].transitions.get(name)
         if plan is not None:
-            rows.append({"state": state, "from": state, **_describe_transition(plan.name, plan.model)})
+            # As it is written: what a variable stands for may be a secret wherever it is.
+            written = found.pinned.model.states.get(state)
+            model = plan.model if written is None else written.transitions[name]
+            rows.append(
+                {
+                    "state": state,
+                    "from": state,
+                    "title": model.title or name,
+                    "description": model.description,
+                    "target": model.target,
+                    "actor": model.actor,
+                    "guards": msgspec.to_builtins(model.guards),
+                    "inputSchema": model.input_schema,
+                    "executor": mask_secrets(executor_to_data(model.executor)),
+                    "branches": msgspec.to_builtins(model.branches),
+                }
+            )
     if not rows:
-        known = sorted({key for state in found.names for key in found.state(state).transitions})
+        known = sorted({key for state in found.names for key in found.states[state].transitions})
         raise WorkflowRefused(
             f"{found.id} has no transition {shorten(name)!r}; it has {', '.join(known)}.", "INVALID_TRANSITION"
         )
     if len(rows) == 1:
         return {"definitionId": found.id, "transition": name, **rows[0]}
     return {"definitionId": found.id, "transition": name, "transitions": rows}
-
-
-def _describe_transition(name: str, model: Transition) -> Data:
-    return {
-        "title": model.title or name,
-        "description": model.description,
-        "target": model.target,
-        "actor": model.actor,
-        "guards": msgspec.to_builtins(model.guards),
-        "inputSchema": model.input_schema,
-        "executor": mask_secrets(executor_to_data(model.executor)),
-        "branches": msgspec.to_builtins(model.branches),
-    }
 
 
 def executor_to_data(executor: Any) -> Any:
@@ -225,14 +233,6 @@ def _is_secret(name: str, value: Any) -> bool:
     return is_plain and is_secret_name(name) and name != "idempotencyKey"
 
 
-def check_instance(instance: Instance, definition_id: str) -> None:
-    """Raise if a definition id is given that is not the instance's own."""
-    own = instance.definition.id
-    if definition_id and definition_id != own:
-        message = f"{instance.id} is an instance of {own}, not of {shorten(definition_id)}; omit one of the two."
-        raise WorkflowRefused(message, "DEFINITION_MISMATCH", nearest=[own])
-
-
 class WorkflowView:
     """Workflows as one caller may see them: hidden ones left out, denials explained."""
 
@@ -249,7 +249,7 @@ class WorkflowView:
         if definition.id != PROXY:
             yield tool_name(definition.id)
             return
-        for plan in definition.state(definition.initial).transitions.values():
+        for plan in definition.states[definition.initial].transitions.values():
             yield from self._dependencies.of(plan.model.executor)
 
     def check(self, definition: Definition) -> None:
@@ -266,7 +266,7 @@ class WorkflowView:
         """Describe a transition with hidden executors masked, and why the policy would deny it now."""
         data = describe_transition(found, name)
         for one in data.get("transitions", [data]):
-            reason = self._against(found, found.state(one["state"]).transitions[name], one["state"])
+            reason = self._against(found, found.states[one["state"]].transitions[name], one["state"])
             one |= {"executor": self.mask_hidden(one["executor"]), **_denial(reason)}
         return data
 
@@ -325,8 +325,10 @@ class Answer(msgspec.Struct, frozen=True):
     refused: bool = False
 
 
-def describe_instance(instance: Instance, principal: Principal, chain: Sequence[Data] = ()) -> Data:
-    """Describe an instance: state, context, pending move, errors and links."""
+def describe_instance(
+    instance: Instance, principal: Principal, chain: Sequence[Data] = (), error: Data | None = None
+) -> Answer:
+    """Describe an instance: state, context, pending move, errors and links; `error` is why its last move failed."""
     definition, body = instance.definition, instance.body
     answer: Data = {
         "workflowId": instance.id,
@@ -354,7 +356,11 @@ def describe_instance(instance: Instance, principal: Principal, chain: Sequence[
         if body.failure is not None:
             answer["lastError"] = body.failure
     answer["links"] = [] if instance.is_over else links(instance, principal)
-    return answer
+    if error is not None:
+        answer.pop("lastError", None)
+        answer["error"] = error
+        answer["links"] = _with_self(instance, answer["links"])
+    return Answer(answer, refused=error is not None)
 
 
 def describe_approval(approval: Approval) -> Data:
@@ -409,18 +415,10 @@ def no_instance_error(error: WorkflowRefused, *leads: Data, **about: Any) -> Ans
     named = about.get("definitionId")
     near = error.details.get("nearest", [named] if named else [])
     links = [{"rel": "explain", "method": "workflow.explain", "args": {"definitionId": name}} for name in near]
+    if tool := error.details.get("tool"):
+        links.append({"rel": "call", "method": tool, "args": {}})
     details = {"code": error.code, "message": error.message, **error.details}
     return Answer({**about, "error": details, "links": [*links, *leads]}, refused=True)
-
-
-def answer_outcome(instance: Instance, principal: Principal, error: Data | None, chain: Sequence[Data]) -> Answer:
-    """The answer after a move and its chain; `error` is why one of them failed."""
-    answer = describe_instance(instance, principal, chain)
-    if error is not None:
-        answer.pop("lastError", None)
-        answer["error"] = error
-        answer["links"] = _with_self(instance, answer["links"])
-    return Answer(answer, refused=error is not None)
 
 
 def format_time(at: float) -> str:
@@ -445,7 +443,10 @@ def links(instance: Instance, principal: Principal) -> list[Data]:
         return _pending_links(instance, instance.pending_move)
     if instance.goes_on:
         return [self_link(instance.id)]
-    found = [resume_link(instance)] if instance.body.halted else []
+    found: list[Data] = []
+    if instance.body.halted:
+        args = _submit_arguments(instance, RESUME, {})
+        found = [{"rel": "resume", "title": "Go on from here", "method": "workflow.submit", "args": args}]
     if instance.body.pending == "enter":  # no transition is possible before the entry action has run
         return found
     found += [
@@ -473,16 +474,6 @@ def _pending_links(instance: Instance, pending_move: PendingMove) -> list[Data]:
     ]
 
 
-def resume_link(instance: Instance) -> Data:
-    """The link that resumes a halted chain."""
-    return {
-        "rel": "resume",
-        "title": "Go on from here",
-        "method": "workflow.submit",
-        "args": _submit_arguments(instance, RESUME, {}),
-    }
-
-
 def _submit_arguments(instance: Instance, transition: str, arguments: Data) -> Data:
     return {
         "workflowId": instance.id,
@@ -504,3 +495,81 @@ def _prefill(instance: Instance, plan: TransitionPlan, principal: Principal) -> 
         return {}
     filled = plan.prefill.fill(instance.scope(principal, {}))
     return {} if filled is MISSING else filled
+
+
+class Recorder:
+    """Adds audit records and counts ended instances; without an audit log it only counts."""
+
+    def __init__(self, audit: AuditLog | None) -> None:
+        self._audit = audit
+        self.ended: Counter[str] = Counter()
+        """Instances that ended in this process, by outcome."""
+
+    def record_transition(self, instance: Instance, found: transitions.AppliedTransition, via: str) -> None:
+        """Record a committed transition and its caller's way in, and the end of the instance if it ended."""
+        entry, after = found.entry, found.instance
+        if self._audit is not None:
+            action = {TIMEOUT: "workflow.timed_out", CANCEL: "workflow.cancelled"}.get(
+                entry["transition"], "workflow.transitioned"
+            )
+            text = f"{entry['transition']}: {entry['from']} -> {entry['to']}"
+            by_itself = entry.get("chained") or action == "workflow.timed_out"
+            self._add(instance, entry["by"], "workflow" if by_itself else via, action, text, "ok")
+        if after.is_over:
+            self.ended[after.body.outcome] += 1
+            self._add(instance, entry["by"], "workflow", "workflow.completed", after.settled, after.body.outcome)
+
+    def record_failed_move(self, instance: Instance, note: Data) -> None:
+        """Record a move that did not succeed."""
+        error = note.get("error") or {}
+        text = f"{note['transition']}: {error.get('message') or note['outcome']}"
+        decision, outcome = ("deny", "rejected") if note["outcome"] == "rejected" else ("allow", "error")
+        self._add(instance, note["by"], "workflow", f"transition.{note['outcome']}", text, outcome, decision)
+
+    def record_refusal(self, instance: Instance, caller: Caller, transition: str, error: WorkflowRefused) -> None:
+        """Record a refused submit."""
+        text, by = f"{transition}: {error.code}: {error.message}", caller.principal.id
+        self._add(instance, by, caller.chain.way_in, "transition.rejected", text, "denied", "deny", _rule_of(error))
+
+    def record_denial(self, name: str, caller: Caller, error: PolicyDenied | WorkflowRefused) -> None:
+        """Record a policy denial before there is an instance."""
+        if self._audit is None:
+            return
+        chain = caller.chain
+        who, why, rule = caller.principal.id, error.message, _rule_of(error)
+        origin = Record(time.time(), who, chain.type, name, "deny", "call", why, rule, chain.caller, chain.depth)
+        self._audit.add(msgspec.structs.replace(origin, run=chain.run, outcome="denied"))
+
+    def record_action(self, instance: Instance, caller: Caller, action: str, reason: str) -> None:
+        """Record another action of a caller."""
+        self._add(instance, caller.principal.id, caller.chain.way_in, action, reason, "ok")
+
+    def record_decision(self, instance: Instance, person: str, via: str, action: str, reason: str) -> None:
+        """Record the decision of a person and the channel (`via`) it came by."""
+        way_in = "mcp" if via == "elicitation" else via
+        decision, outcome = ("deny", "rejected") if action == "approval.rejected" else ("allow", "ok")
+        self._add(instance, person, way_in, action, f"a person, by {via}: {reason}", outcome, decision)
+
+    def _add(
+        self,
+        instance: Instance,
+        principal: str,
+        caller_type: str,
+        action: str,
+        reason: str,
+        outcome: str,
+        decision: str = "allow",
+        rule: str = "",
+    ) -> None:
+        if self._audit is not None:
+            name, text, run = instance.definition.tool_name, reason[:500], instance.id
+            self._audit.add(
+                Record(
+                    time.time(), principal, caller_type, name, decision, action, text, rule, run=run, outcome=outcome
+                )
+            )
+
+
+def _rule_of(error: PolicyDenied | WorkflowRefused) -> str:
+    denial = error.__cause__ if isinstance(error, WorkflowRefused) else error
+    return denial.rule if isinstance(denial, PolicyDenied) else ""

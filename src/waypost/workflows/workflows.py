@@ -19,11 +19,13 @@ from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard
 from waypost.runtime.component import Change, Component
 from waypost.settings import Settings
+from waypost.stores import schema
 from waypost.stores.store import Store
 from waypost.upstreams.pool import Upstreams
 from waypost.workflows.definitions import PROXY, resolve, tool_name
 from waypost.workflows.engine import Engine
 from waypost.workflows.executors.kind import IDEMPOTENCY_KEY, ExecutorContext
+from waypost.workflows.instance import identify_process
 from waypost.workflows.maintenance import Watch
 from waypost.workflows.resources import config_resource, workflow_resources
 from waypost.workflows.steps import WITHIN
@@ -32,8 +34,8 @@ from waypost.workflows.tools import run_tool, workflow_tools
 from waypost.workflows.views import Rights
 
 if TYPE_CHECKING:
+    from waypost.outbound.egress import Egress
     from waypost.runtime.core import Core
-    from waypost.upstreams.egress import Egress
     from waypost.workflows.definitions import Definition
 
 Source = Literal["configured", "given", "created"]
@@ -52,6 +54,7 @@ class Workflows(Component):
     """The workflow engine of a hub, its definitions, and the connections of its executors."""
 
     name = "workflows"
+    reads = (schema.DEFINITIONS.name,)
     sections = ("workflows", "capabilities")
 
     def __init__(
@@ -76,6 +79,7 @@ class Workflows(Component):
             invoke=self._invoke,
             call_upstream=upstreams.call_admitted,
             function=self._function,
+            secrets=lambda: guard.secrets,
         )
         self.engine = Engine(store, context, Rights(registry, guard), guard.audit)
         self.watch = Watch(self.engine, store)
@@ -87,6 +91,7 @@ class Workflows(Component):
     async def start(self, core: Core) -> None:
         """Load the workflows that were created at run time, and resume the instances that an earlier process left."""
         self.engine.draining = False
+        self.engine.runner.holder = identify_process(core.replica)
         if core.store.is_open:  # reading must not create a store that does not exist yet
             await self.stored.load_if_possible()
         if self._resume_runs:
@@ -159,6 +164,7 @@ class Workflows(Component):
     def _apply(self, source: Source, found: Mapping[str, models.Workflow]) -> None:
         """Replace the workflows of one source, seen from outside as one change."""
         draft = self.draft(source, found)
+        # The registry first: it refuses a name that is taken, and then nothing has changed.
         self._registry.replace(self._tools, draft.tools)
         self.commit(draft)
 
@@ -211,7 +217,7 @@ class Workflows(Component):
     def _egress(self, allow_private: bool) -> Egress:
         found = self._egresses.get(allow_private)
         if found is None:
-            from waypost.upstreams.egress import Egress
+            from waypost.outbound.egress import Egress
 
             found = self._egresses[allow_private] = Egress(allow_private)
         return found

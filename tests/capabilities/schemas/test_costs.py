@@ -11,8 +11,7 @@ from tests.capabilities.schemas.hostile import (
     unevaluated,
 )
 from waypost.capabilities.schemas.costs import Cost, assess
-from waypost.capabilities.schemas.graph import SchemaGraph
-from waypost.capabilities.schemas.limits import FREE_CHECKS_PER_CHARACTER, FREE_CHECKS_PER_PLACE
+from waypost.capabilities.schemas.graph import FREE_CHECKS_PER_CHARACTER, FREE_CHECKS_PER_PLACE, SchemaGraph
 
 
 def cost(schema: dict[str, Any]) -> Cost:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from waypost.capabilities.schemas.fields import parse
+from waypost.capabilities.schemas.forms import parse
 from waypost.errors import DefinitionError
 
 

@@ -3,8 +3,7 @@ from typing import Any
 import pytest
 
 from tests.capabilities.schemas.hostile import many_patterns, refer
-from waypost.capabilities.schemas.graph import SchemaGraph
-from waypost.capabilities.schemas.limits import MAX_DEPTH, MAX_PATTERN_SIZE, MAX_PATTERNS, MAX_SUBSCHEMAS
+from waypost.capabilities.schemas.graph import MAX_DEPTH, MAX_PATTERN_SIZE, MAX_PATTERNS, MAX_SUBSCHEMAS, SchemaGraph
 from waypost.errors import DefinitionError
 
 TEXT = {"type": "string"}

@@ -1,6 +1,6 @@
 import pytest
 
-from waypost.capabilities.schemas.options import TYPES, checked, fail
+from waypost.capabilities.schemas.forms import TYPES, checked, fail
 from waypost.errors import DefinitionError
 
 

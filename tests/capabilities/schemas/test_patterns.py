@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waypost.capabilities.schemas.patterns import measure_pattern
+from waypost.capabilities.schemas.graph import measure_pattern
 
 HARMLESS = [
     r"^[A-Za-z0-9+/=]*$",

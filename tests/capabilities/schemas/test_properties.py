@@ -9,8 +9,7 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from waypost.capabilities.schemas.fields import parse
-from waypost.capabilities.schemas.forms import DataForm, declared
+from waypost.capabilities.schemas.forms import DataForm, declared, parse
 from waypost.errors import DefinitionError, InvalidArguments
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

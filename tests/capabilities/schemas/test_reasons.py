@@ -16,11 +16,16 @@ from tests.capabilities.schemas.hostile import (
     expression,
     refer,
 )
-from waypost.capabilities.schemas.graph import SchemaGraph
-from waypost.capabilities.schemas.limits import MAX_PROBLEM_STEPS
+from waypost.capabilities.schemas.graph import MAX_PROBLEM_STEPS, SchemaGraph
 from waypost.capabilities.schemas.problems import Parts, Problem, Reasons
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
+
+
+@pytest.fixture(autouse=True)
+def no_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps alone limit the search, so that a slow machine finds the same reasons as a fast one."""
+    monkeypatch.setattr("waypost.capabilities.schemas.problems.MAX_PROBLEM_SECONDS", 60)
 
 
 def look(schema: dict[str, Any], value: Any) -> tuple[list[Problem], int]:

@@ -16,9 +16,8 @@ from tests.capabilities.schemas.hostile import (
     refer,
 )
 from waypost.capabilities.schemas.costs import assess
-from waypost.capabilities.schemas.graph import SchemaGraph
-from waypost.capabilities.schemas.limits import MAX_CHECKS
-from waypost.capabilities.schemas.recursion import RecursiveCheck, TooMuchWork
+from waypost.capabilities.schemas.graph import MAX_CHECKS, SchemaGraph
+from waypost.capabilities.schemas.validators import RecursiveCheck, TooMuchWork
 from waypost.errors import DefinitionError
 
 

@@ -87,7 +87,7 @@ def test_a_plain_signature_becomes_a_schema() -> None:
 
 
 def test_a_rich_signature_becomes_a_schema() -> None:
-    schema = from_function(many, frozenset({"ctx"}), {"limit": "At most", "count": "not used"}).schema
+    schema = from_function(many, frozenset({"ctx"})).schema
 
     assert list(schema) == ["type", "properties", "required", "$defs"]
     assert schema["required"] == ["count", "where", "anything"]
@@ -97,7 +97,7 @@ def test_a_rich_signature_becomes_a_schema() -> None:
         "where": {"$ref": "#/$defs/Point", "description": "Where to"},
         "anything": {},
         "color": {"$ref": "#/$defs/Color", "default": "red"},
-        "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None, "description": "At most"},
+        "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
         "on": {"type": "string", "format": "date", "default": "2026-01-02"},
         "tags": {"type": "array", "items": {"type": "string"}, "default": ["a"]},
         "line": {"$ref": "#/$defs/Line", "default": {"points": [{"x": 1, "y": 2}]}},

@@ -15,7 +15,7 @@ from tests.capabilities.schemas.hostile import (
     unevaluated,
 )
 from waypost.capabilities.schemas import validators
-from waypost.capabilities.schemas.limits import (
+from waypost.capabilities.schemas.graph import (
     MAX_DEPTH,
     MAX_PROBLEMS,
     MAX_PROBLEMS_BYTES,

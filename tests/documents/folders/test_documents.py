@@ -21,14 +21,13 @@ def test_markdown_files_are_documents_without_their_front_matter(tmp_path: Path)
     put(home / "marked.md", "---\ntags: [a]\n---\n# Marked\n")
     skill(tmp_path, "office/word")
     hub = Hub("library", "1").add_skills(tmp_path)
-    found = [(one.id, one.title, one.description, one.body) for one in hub.folders.documents()]
-    about = "What it does and when to use it."
+    found = [(one.id, one.body) for one in hub.folders.documents()]
     assert found == [
-        ("office/word", "Title", about, "# Title\n\nWhat to do.\n"),
-        ("pdf", "Title", about, "# Title\n\nWhat to do.\n"),
-        ("pdf/marked", "Marked", "", "# Marked\n"),
-        ("pdf/plain", "plain", "", "Plain."),
-        ("pdf/references/forms", "Forms", "", "Intro\n# Forms\n"),
+        ("office/word", "# Title\n\nWhat to do.\n"),
+        ("pdf", "# Title\n\nWhat to do.\n"),
+        ("pdf/marked", "# Marked\n"),
+        ("pdf/plain", "Plain."),
+        ("pdf/references/forms", "Intro\n# Forms\n"),
     ]
     source: Source = hub.folders
     assert {one.owner for one in source.documents()} == {f"folder:{tmp_path}"}

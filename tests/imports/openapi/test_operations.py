@@ -14,18 +14,25 @@ from tests.workflows.executors.test_building import surroundings
 from waypost.capabilities.capability import read_header_parameters
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
-from waypost.imports.openapi import MAX_OPERATIONS, LeftOut, Operation, list_operations
+from waypost.imports.exposures import Offer
+from waypost.imports.openapi import MAX_OPERATIONS, LeftOut, list_operations
 from waypost.workflows.executors import build
+from waypost.workflows.executors.rest import Rest
 
 
-def found(written: dict[str, Any], *headers: str) -> dict[str, Operation]:
-    return {one.id: one for one in list_operations(written, "api", headers) if isinstance(one, Operation)}
+def found(written: dict[str, Any], *headers: str) -> dict[str, Offer]:
+    return {one.name: one for one in list_operations(written, "api", headers) if isinstance(one, Offer)}
 
 
-def only(written: dict[str, Any]) -> Operation:
+def only(written: dict[str, Any]) -> Offer:
     (one,) = list_operations(written, "api")
-    assert isinstance(one, Operation), one
+    assert isinstance(one, Offer), one
     return one
+
+
+def request_of(offer: Offer) -> Rest:
+    assert isinstance(offer.executor, Rest)
+    return offer.executor
 
 
 def why_not(written: dict[str, Any]) -> str:
@@ -50,7 +57,7 @@ def test_parameters_of_the_path_the_query_and_headers_are_arguments() -> None:
     listing = found(PETS)["listPets"]
     assert set(listing.input_schema["properties"]) == {"limit", "kind", "X-Trace", "X-Key"}
     assert listing.input_schema["required"] == ["X-Key"]
-    assert listing.request.query == {"limit": '$.arguments["limit"]', "kind": '$.arguments["kind"]'}
+    assert request_of(listing).query == {"limit": '$.arguments["limit"]', "kind": '$.arguments["kind"]'}
     assert found(PETS)["get_pets_petId"].input_schema["required"] == ["petId"]
 
 
@@ -84,7 +91,7 @@ def test_a_body_that_may_be_left_out_is_left_out() -> None:
     assert "body" not in changing.input_schema["required"]
     assert changing.bare is not None
     assert changing.bare.body is None
-    assert changing.request.headers == {"Content-Type": "application/merge-patch+json"}
+    assert request_of(changing).headers == {"Content-Type": "application/merge-patch+json"}
 
 
 def test_two_parameters_of_one_name_are_told_apart() -> None:
@@ -93,7 +100,7 @@ def test_two_parameters_of_one_name_are_told_apart() -> None:
     more = [{"name": "body", "in": "query", "schema": {}}]
     one = only(document({"parameters": [*both, *more], "requestBody": body}, path="/x/{id}"))
     assert set(one.input_schema["properties"]) == {"id", "query_id", "header_id", "query_body", "body"}
-    assert one.request.query["id"] == '$.arguments["query_id"]'
+    assert request_of(one).query["id"] == '$.arguments["query_id"]'
 
 
 def test_a_variable_of_the_path_that_nobody_declared_is_a_text() -> None:
@@ -139,7 +146,7 @@ def circle(*names: str) -> dict[str, Any]:
     ("operation", "why"),
     [
         ([], "the operation is not a mapping"),
-        ({"parameters": {}}, "a list was expected"),
+        ({"parameters": {}}, "is not a list"),
         ({"parameters": [1]}, "a parameter is not a mapping"),
         ({"parameters": [{"name": 1, "in": "query"}]}, "a parameter has no name"),
         ({"parameters": [{"name": "a", "in": ["query"]}]}, "no place that is known"),
@@ -150,7 +157,7 @@ def circle(*names: str) -> dict[str, Any]:
         ({"parameters": [{"$ref": "other.yaml#/a"}]}, "leads out of the document"),
         ({"parameters": [{"name": str(n), "in": "query"} for n in range(500)]}, "more than 200 parameters"),
         ({"requestBody": 3}, "the request body is not a mapping"),
-        ({"requestBody": {"content": []}, "tags": 1}, "a list was expected"),
+        ({"requestBody": {"content": []}, "tags": 1}, "is not a list"),
         ({"requestBody": {"required": True, "content": {"text/plain": {}}}}, "not JSON"),
         (taking({"$ref": "https://example.com/a.json"}), "leads out of the document"),
         (taking({"$ref": "#/components/schemas/none"}), "leads nowhere"),
@@ -235,6 +242,6 @@ def test_whatever_stands_in_a_document_nothing_but_a_refusal_comes_of_it(seed: i
     except DefinitionError:
         return
     for one in found:
-        if isinstance(one, Operation):
-            build(one.request, surroundings())
+        if isinstance(one, Offer):
+            build(one.executor, surroundings())
             assert isinstance(read_header_parameters(one.input_schema), tuple)

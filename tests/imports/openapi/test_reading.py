@@ -54,13 +54,13 @@ def test_words_and_dates_of_yaml_stay_what_they_are(tmp_path: Path) -> None:
         ("openapi: 3", "does not say"),
         ("openapi: [3.1.0]", "does not say"),
         ("swagger: '2.0'", "Swagger 2.0"),
-        ("openapi: '3.1.0\nx", "neither JSON nor YAML"),
-        ("a: b: c", "neither JSON nor YAML: mapping values are not allowed in this context in line 1"),
+        ("openapi: '3.1.0\nx", "the YAML is not valid"),
+        ("a: b: c", "line 1 of the document cannot be read: the YAML is not valid: mapping values"),
         (b"\xff\xfe\x00", "not UTF-8"),
-        ("a: \x01", "neither JSON nor YAML"),
+        ("a: \x01", "control character"),
         ("a: *b", "alias"),
         ('{"openapi": "3.1.0", "a": ' + "[" * 100_000, "nested too deeply"),
-        ("openapi: 3.1.0\na: " + "[" * 500 + "]" * 500, "nested too deeply"),
+        ("openapi: 3.1.0\na: " + "[" * 500 + "]" * 500, "nested more than 128 levels deep"),
     ],
 )
 def test_what_is_no_document_is_refused_in_one_sentence(tmp_path: Path, content: str | bytes, why: str) -> None:
@@ -82,7 +82,7 @@ def test_a_document_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: py
         stream.truncate(openapi.MAX_DOCUMENT_BYTES + 1)
     with pytest.raises(DefinitionError, match="larger than 16 MiB"):
         read_document(str(file))
-    monkeypatch.setattr(openapi, "MAX_YAML_VALUES", 100)
+    monkeypatch.setattr(openapi._Composer, "max_nodes", 100)
     with pytest.raises(DefinitionError, match="more than 100 values"):
         read_document(written(tmp_path, "openapi: 3.1.0\na: [" + "x, " * 200 + "]"))
 

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.upstreams.internet import Answer, site
+from tests.outbound.internet import Answer, site
 from waypost import Context, Hub
+from waypost.outbound.egress import Egress
 from waypost.skills.core import CORE, CoreSkill
 from waypost.skills.core.inputs import CoreSettings
 from waypost.testing import connect
-from waypost.upstreams.egress import Egress
 from waypost.upstreams.jsonrpc import Reply
 
 Call = Callable[..., Any]

@@ -12,9 +12,9 @@ from aiohttp import web
 from tests.protocol.conftest import asynchronous
 from tests.skills.core.calling import calling, serving, skill
 from waypost.errors import DefinitionError, ToolError
+from waypost.outbound.egress import Egress
 from waypost.skills.core import CORE
 from waypost.skills.core.inputs import CoreSettings, get_field, get_integer, get_text, require_text
-from waypost.upstreams.egress import Egress
 
 FIELDS = {
     "api_request": {"url", "method", "headers", "body"},

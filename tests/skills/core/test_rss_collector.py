@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.outbound.internet import Answer
 from tests.protocol.conftest import asynchronous
 from tests.skills.core.calling import calling, serving
-from tests.upstreams.internet import Answer
 
 RSS = """<?xml version="1.0"?><rss version="2.0"><channel><title>News</title>
 <item><title>Old</title><link>/old</link><guid>1</guid><pubDate>Mon, 01 Jan 2024 00:00:00 GMT</pubDate>

@@ -15,9 +15,9 @@ from tests.protocol.conftest import asynchronous
 from tests.skills.core.calling import calling, skill
 from tests.upstreams.conftest import until
 from waypost.errors import ToolError
+from waypost.outbound.egress import Egress
 from waypost.skills.core.inputs import CoreSettings
 from waypost.skills.core.shell import MAX_OUTPUT_BYTES, parse_command
-from waypost.upstreams.egress import Egress
 
 COMMANDS = ["touch canary", "touch$IFScanary", "/usr/bin/touch canary", "sh -c 'touch canary'", "python3 -c 1"]
 WRAPPINGS = [

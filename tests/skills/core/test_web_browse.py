@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.outbound.internet import Answer
 from tests.protocol.conftest import asynchronous
 from tests.skills.core.calling import calling, serving
-from tests.upstreams.internet import Answer
 from waypost.errors import ToolError
 from waypost.skills.core import bodies
 from waypost.skills.core.bodies import read_page

@@ -12,9 +12,9 @@ from aiohttp import web
 from ddgs.base import BaseSearchEngine
 from ddgs.results import TextResult
 
+from tests.outbound.internet import Answer
 from tests.protocol.conftest import asynchronous
 from tests.skills.core.calling import calling, serving
-from tests.upstreams.internet import Answer
 
 HITS = [{"title": f"t{n}", "url": f"https://example.com/{n}", "content": f"c{n}", "score": 1} for n in range(60)]
 

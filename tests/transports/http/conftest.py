@@ -21,7 +21,7 @@ from tests.protocol.conftest import (
     stateless,
 )
 from waypost import Hub
-from waypost.execution.watchdog import Stall
+from waypost.loops import Stall
 from waypost.runtime.runtime import Runtime
 from waypost.transports.http.app import HttpApp
 from waypost.wire.params import PROTOCOL_VERSION
@@ -70,6 +70,8 @@ class Call:
     def __init__(self, app: HttpApp, scope: Json, body: Iterable[bytes]) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
+        self.raw_headers: list[tuple[str, str]] = []
+        """All headers, also those that are given more than once."""
         self.body = b""
         self.complete = False
         self._parts = list(body)
@@ -107,6 +109,7 @@ class Call:
             for name, value in event["headers"]:
                 assert name == name.lower()
                 self.headers[name.decode()] = value.decode()
+                self.raw_headers.append((name.decode(), value.decode()))
         else:
             assert self.status, "a body came before its response"
             assert not self.complete, "a body came after its response"

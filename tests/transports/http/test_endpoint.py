@@ -3,6 +3,7 @@
 import base64
 import json
 import time
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.protocol.conftest import (
     stateless,
 )
 from tests.transports.http.conftest import ADD, BOTH, EVENTS, Headers, browsing, code
+from waypost import Hub
 from waypost.wire.params import PROTOCOL_VERSION
 from waypost.wire.versions import LATEST_LEGACY, LEGACY, V2025_03_26, V2025_11_25, V2026_07_28
 
@@ -239,6 +241,44 @@ async def test_what_is_no_message_is_refused_and_the_rest_of_its_batch_is_answer
         assert call.status == 200
         answers = {answer["id"]: answer.get("error", {}).get("code") for answer in call.json}
         assert answers == {None: -32600, 7: None, 8: -32600}
+
+
+@asynchronous
+async def test_half_a_surrogate_pair_in_a_batch_is_refused_by_its_id_and_the_rest_is_answered() -> None:
+    async with browsing(assorted_hub()) as web:
+        visitor = await web.session(V2025_03_26)
+        torn = b'{"jsonrpc": "2.0", "id": 8, "method": "ping", "params": {"a": "\\ud800"}}'
+        call = await visitor.post(b'[%b, {"jsonrpc": "2.0", "id": 7, "method": "ping"}]' % torn)
+        assert call.status == 200
+        assert {answer["id"]: answer.get("error", {}).get("code") for answer in call.json} == {7: None, 8: -32600}
+
+
+@pytest.mark.parametrize("version", [V2025_03_26, None])
+@asynchronous
+async def test_json_that_is_nested_deeper_than_the_setting_is_refused(version: str | None) -> None:
+    hub = Hub("shallow", version="1", json_depth=10)
+
+    @hub.tool
+    async def echo(value: Any = None) -> str:
+        """Say how much came."""
+        return "ok"
+
+    def calling(depth: int) -> Json:
+        value: Any = 1
+        for _ in range(depth):
+            value = [value]
+        return {"name": "echo", "arguments": {"value": value}}
+
+    async with browsing(hub) as web:
+        if version is None:
+            good, bad = [await web.modern("tools/call", calling(depth)) for depth in (6, 8)]
+        else:
+            visitor = await web.session(version)
+            good, bad = [await visitor.post(request(1, "tools/call", calling(depth))) for depth in (7, 8)]
+            batch = await visitor.post([request(1, "tools/call", calling(8))])
+            assert (batch.status, code(batch)) == (400, -32700)
+        assert (good.status, bad.status) == (200, 400)
+        assert bad.json["error"] == {"code": -32700, "message": "JSON is nested deeper than 10 levels (jsonDepth)."}
 
 
 @asynchronous

@@ -7,7 +7,7 @@ import pytest
 from tests.protocol.conftest import Json, assorted_hub, asynchronous, cancelled, idle, request, stateless, until
 from tests.transports.http.conftest import EVENTS, Call, browsing
 from waypost import Context, Hub
-from waypost.transports.http import reply
+from waypost.transports.http import endpoint
 from waypost.wire.params import LOG_LEVEL, LOG_LEVELS
 from waypost.wire.versions import LEGACY, V2025_11_25
 
@@ -284,7 +284,7 @@ async def test_another_session_cannot_cancel_a_call() -> None:
 async def test_a_long_silence_becomes_a_stream_with_signs_of_life(
     modern: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reply, "KEEP_ALIVE_S", 0.02)
+    monkeypatch.setattr(endpoint, "KEEP_ALIVE_S", 0.02)
     staged = Staged()
     async with browsing(staged.hub) as web:
         if modern:
@@ -300,7 +300,7 @@ async def test_a_long_silence_becomes_a_stream_with_signs_of_life(
 
 @asynchronous
 async def test_an_idle_session_stream_shows_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reply, "KEEP_ALIVE_S", 0.02)
+    monkeypatch.setattr(endpoint, "KEEP_ALIVE_S", 0.02)
     async with browsing(assorted_hub()) as web:
         stream = (await web.session()).listen()
         await until(lambda: stream.body.count(b": keep-alive\n\n") >= 2)

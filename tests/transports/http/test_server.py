@@ -118,7 +118,7 @@ async def test_a_server_asked_to_stop_ends_promptly_with_its_streams(stop: signa
             hub.process.send_signal(stop)
             last = (await remaining(listening))[-1].message
             assert (last["id"], last["result"]["resultType"]) == (7, "complete")
-            assert await general.content.read() == b""
+            assert await general.content.read() == b"retry: 500\n\n"
             status = await hub.ended()
         assert status in (0, -stop, 128 + stop)
 
@@ -133,7 +133,7 @@ async def test_a_call_of_a_session_is_answered_though_the_server_was_asked_to_st
         ):
             assert (await next_event(response)).data == ""
             hub.process.terminate()
-            assert await general.content.read() == b""
+            assert await general.content.read() == b"retry: 500\n\n"
             (tmp_path / "go").touch()
             last = (await remaining(response))[-1].message
         assert (last["id"], last["result"]["content"][0]["text"]) == ("r", "done")

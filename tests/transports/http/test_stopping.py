@@ -93,6 +93,40 @@ def call(tool: str, meta: dict[str, Any] | None = None, **arguments: Any) -> Jso
     return stateless(7, "tools/call", {"name": tool, "arguments": arguments}, **(meta or {}))
 
 
+async def hammer(hub: Stopping, answered: list[int], lost: list[BaseException]) -> None:
+    """Send one request after another on one connection until the hub accepts no more."""
+    message = call("echo", text="x")
+    known = {name: value for name, value in routing(message).items() if value is not None}
+    headers = {"accept": BOTH, "content-type": "application/json", **known}
+    one = aiohttp.TCPConnector(limit=1)
+    async with aiohttp.ClientSession(connector=one, timeout=aiohttp.ClientTimeout(total=PATIENCE)) as client:
+        while True:
+            try:
+                async with client.post(hub.url, data=json.dumps(message), headers=headers) as response:
+                    await response.read()
+                    answered.append(response.status)
+            except aiohttp.ClientConnectorError:
+                return  # nothing was sent: the hub does not listen any more
+            except (aiohttp.ClientError, OSError) as error:
+                lost.append(error)
+                return
+
+
+@asynchronous
+async def test_every_request_that_was_sent_before_the_hub_stopped_is_answered() -> None:
+    async with impatient() as hub:
+        answered: list[int] = []
+        lost: list[BaseException] = []
+        clients = [asyncio.create_task(hammer(hub, answered, lost)) for _ in range(16)]
+        await until(lambda: len(answered) > 500)
+
+        await hub.end()
+        await asyncio.gather(*clients)
+
+        assert lost == []
+        assert set(answered) == {200}
+
+
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 @asynchronous
 async def test_a_call_that_takes_too_long_is_answered_that_the_hub_stops(stop: signal.Signals, tmp_path: Path) -> None:

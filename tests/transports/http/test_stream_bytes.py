@@ -13,7 +13,7 @@ from tests.transports.http.conftest import Visitor, browsing
 from tests.transports.http.guarded import KEYS, READER, WRITER, sign_in
 from waypost import Context, Hub
 from waypost.identity import Authentication
-from waypost.stores.statements import Query
+from waypost.stores.database import Query
 
 pytestmark = pytest.mark.usefixtures("no_stalls")
 KIB = 1024
@@ -87,6 +87,30 @@ async def test_what_is_kept_of_abandoned_calls_is_bounded_in_memory(tool: str) -
         for session in tuple(hub.engine.sessions):
             hub.engine.sessions.close(session, "closed")
         assert hub.engine.sessions.stream_memory.total == 0
+
+
+@asynchronous
+async def test_others_are_served_between_the_messages_that_nobody_reads() -> None:
+    hub = wordy()
+    turns, used = 0, []
+
+    @hub.tool
+    async def hasty(ctx: Context) -> str:
+        await ctx.log("error", "begun")
+        await hub.go.wait()  # type: ignore[attr-defined]  # see above
+        before = turns
+        for _ in range(50):
+            await ctx.log("error", "m")
+        used.append(turns - before)
+        return "done"
+
+    async with browsing(hub) as web:
+        await abandon(await sign_in(web, READER), "hasty", 1)
+        hub.go.set()  # type: ignore[attr-defined]  # see above
+        while not used:
+            turns += 1
+            await asyncio.sleep(0)
+    assert used[0] >= 49
 
 
 @asynchronous

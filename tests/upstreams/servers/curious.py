@@ -57,6 +57,12 @@ def _asking(hub: Dated) -> None:
         return " ".join(str((answer.content or {}).get("colour")) for answer in (first, second))
 
     @hub.tool
+    async def crowd(count: int, ctx: Context) -> str:
+        """Ask many questions at once."""
+        asking = (ctx.elicit("Which colour?", COLOUR, key=f"q{number}") for number in range(count))
+        return str(len(await asyncio.gather(*asking)))
+
+    @hub.tool
     async def hurry(ctx: Context) -> str:
         """Ask, and do not wait for long."""
         try:

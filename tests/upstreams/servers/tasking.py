@@ -22,7 +22,7 @@ def tasking(version: str) -> Dated:
 
 
 def _working(hub: Dated) -> None:
-    calls = hub.calls
+    calls, released = hub.calls, asyncio.Event()
 
     @hub.tool(task="required")
     async def pack(files: int) -> dict[str, int]:
@@ -49,6 +49,19 @@ def _working(hub: Dated) -> None:
         except asyncio.CancelledError:
             calls.append("cancelled")
             raise
+        return ""
+
+    @hub.tool(task="required")
+    async def wait_for_release() -> str:
+        """Wait until another call releases it."""
+        calls.append("waiting")
+        await released.wait()
+        return "released"
+
+    @hub.tool()
+    async def release() -> str:
+        """End the wait of all others."""
+        released.set()
         return ""
 
     @hub.tool(task="required")

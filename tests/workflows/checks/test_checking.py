@@ -12,6 +12,7 @@ from tests.workflows.checks.definitions import CONFIGURATIONS
 from waypost.config import CODES, Config, Loaded
 from waypost.config.nodes import Node
 from waypost.kinds import convert
+from waypost.runtime.assembly import check
 from waypost.workflows.checks import check_workflows
 
 CLEAN = """\
@@ -112,3 +113,43 @@ def test_no_definition_is_too_odd_to_be_checked(data: dict[str, Any]) -> None:
         assert found.code in CODES
         assert found.message
         assert not found.message.endswith(".")
+
+
+def test_an_unknown_key_hides_no_other_fault_of_a_workflow(tmp_path: Path) -> None:
+    file = tmp_path / "waypost.yaml"
+    file.write_text(
+        """\
+connections: {build: {kind: cli, command: make, comand: x}}
+capabilities:
+  push: {executor: {kind: cli, connection: bild}, gaurds: []}
+workflows:
+  article:
+    initialState: drft
+    titel: Article
+    states:
+      draft:
+        goals: none
+        transitions:
+          send: {target: reveiw, titel: Send, guards: [{kind: expr, expr: '$.context.a ='}]}
+          push: {target: done, executor: {kind: capability, capability: psh}}
+      done: {terminal: true, onEnter: {executor: {kind: noop}, outptu: {}}}
+  steps: {steps: [{skil: a, input_from: 7}]}
+"""
+    )
+
+    assert [(found.line, found.code) for found in check(file)] == [
+        (1, "CFG010"),
+        (3, "CFG010"),
+        (3, "WF010"),
+        (6, "WF003"),
+        (7, "CFG010"),
+        (10, "CFG010"),
+        (12, "CFG010"),
+        (12, "WF003"),
+        (12, "WF030"),
+        (13, "WF012"),
+        (14, "CFG010"),
+        (14, "WF006"),
+        (15, "CFG010"),
+        (15, "WF040"),
+    ]

@@ -71,3 +71,67 @@ def test_a_reliability_on_entry_beside_a_person_is_found(check: Checker) -> None
     text = ONE.replace("a: {", "a: {onEnter: {executor: {kind: human}, reliability: {timeoutMs: 5}}, ")
     found = check.only(text.replace("EXECUTOR", "{kind: noop}"))
     assert (found.code, found.key) == ("WF058", "workflows.w.states.a.onEnter.reliability")
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("executor: {kind: cli, command: make, env: {T: '${A_TOKEN}'}, args: ['${A_TOKEN}'], stdin: '${A_TOKEN}'}", ""),
+        ("executor: {kind: workflow, definitionId: other, input: {a: '${A_TOKEN}'}}", "executor.input.a"),
+        ("executor: {kind: workflow, definitionId: other, input: {a: '${PLACE}'}}", ""),
+        ("executor: {kind: human, prompt: 'Use ${A_TOKEN}?'}", "executor.prompt"),
+        ("executor: {kind: human, presents: [{a: '${A_TOKEN}'}]}", "executor.presents[0].a"),
+        ("executor: {kind: noop, idempotencyKey: '${A_TOKEN}'}", "executor.idempotencyKey"),
+        ("executor: {kind: pipeline, steps: [{kind: cli, command: a, args: ['${A_TOKEN}']}]}", ""),
+        (
+            "executor: {kind: pipeline, steps: [{kind: workflow, definitionId: other, input: {a: '${A_TOKEN}'}}]}",
+            "executor.steps[0].input.a",
+        ),
+        ("output: {a: {set: '${A_TOKEN}'}}", "output.a.set"),
+        ("prefill: {a: '${A_TOKEN}'}", "prefill.a"),
+        ("description: 'it is ${A_TOKEN}'", "description"),
+        ("guards: [{kind: expr, expr: \"$.arguments.a == '${A_TOKEN}'\"}]", "guards[0].expr"),
+    ],
+)
+def test_a_secret_is_refused_where_its_value_would_be_stored(written: str, found: str, check: Checker) -> None:
+    written = written.replace("${A_TOKEN}", "${A_TOKEN:-tangerine}").replace("${PLACE}", "${PLACE:-Bern}")
+    text = ONE.replace("executor: EXECUTOR", written) + "  other: {initialState: a, states: {a: {terminal: true}}}\n"
+
+    assert [(one.code, one.key) for one in check(text)] == (
+        [("WF070", f"workflows.w.states.a.transitions.go.{found}")] if found else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("executor", "codes"),
+    [
+        ("{kind: cli, command: git, args: [log, $.arguments.rev]}", ["WF025"]),
+        ("{kind: cli, command: git, args: [log, --, $.arguments.rev]}", []),
+        ("{kind: cli, command: git, args: [$.arguments.rev, --, $.arguments.rev]}", ["WF025"]),
+        ("{kind: cli, command: git, args: [log, $.arguments.rev], allowOptions: true}", []),
+        ("{kind: cli, command: git, args: [log, $.context.rev], stdin: $.arguments.rev}", ["WF054"]),
+        ("{kind: cli, connection: build, args: [$.arguments.rev]}", ["WF025"]),
+        ("{kind: cli, connection: ended, args: [$.arguments.rev]}", []),
+        ("{kind: parallel, branches: [{kind: cli, command: git, args: [$.arguments.rev]}]}", ["WF025"]),
+    ],
+)
+def test_an_argument_that_may_be_an_option_is_a_warning(executor: str, codes: list[str], check: Checker) -> None:
+    text = ONE.replace("EXECUTOR", executor).replace(
+        "make}}", "make}, ended: {kind: cli, command: git, args: [--]}}", 1
+    )
+    found = check(text)
+
+    assert [one.code for one in found] == codes
+    assert {one.severity for one in found} <= {"warning"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "capabilities: {log: {executor: {kind: cli, command: git, args: [$.arguments.rev]}}}",
+        "proxy: {expose: [{name: log, inputSchema: {properties: {rev: {}}}, "
+        "executor: {kind: cli, command: git, args: [$.arguments.rev]}}]}",
+    ],
+)
+def test_the_same_is_found_in_capabilities_and_exposures(text: str, check: Checker) -> None:
+    assert check.codes(text) == ["WF025"]

@@ -15,7 +15,7 @@ from waypost.capabilities.results import Result, to_result
 from waypost.config.models import Connection, Reliability
 from waypost.errors import DefinitionError, ExecutorFailed
 from waypost.kinds import ExecutorModel, convert
-from waypost.upstreams.egress import Egress
+from waypost.outbound.egress import Egress
 from waypost.workflows.executors import EXECUTORS, build, is_idempotent, supervise
 from waypost.workflows.executors.human import Human
 from waypost.workflows.executors.kind import Executor, ExecutorContext, Run

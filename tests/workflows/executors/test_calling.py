@@ -27,7 +27,7 @@ from waypost.errors import (
     UnknownTool,
     WorkflowRefused,
 )
-from waypost.upstreams.egress import EgressFailed
+from waypost.outbound.egress import EgressFailed
 from waypost.workflows.executors import build
 from waypost.workflows.executors.kind import Executor, ExecutorContext, Run
 from waypost.workflows.scope import Scope

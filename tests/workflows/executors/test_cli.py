@@ -263,3 +263,37 @@ async def test_a_connection_that_is_not_there_or_of_another_kind_is_a_permanent_
     failure = await failure_of(cli(connections, connection="build"))
 
     assert (failure.error_class, "build" in failure.message) == ("permanent_error", True)
+
+
+@pytest.mark.parametrize("value", ["--output=/tmp/x", "-o", "-", -5])
+@asynchronous
+async def test_a_value_that_looks_like_an_option_is_refused_and_nothing_is_run(value: Any, tmp_path: Path) -> None:
+    program = python("open('ran', 'w')", "$.arguments.rev", workingDirectory=str(tmp_path))
+    with pytest.raises(ExecutorFailed, match=r"The value at \$\.arguments\.rev begins with `-`") as caught:
+        await program.run(a_run({"rev": value}))
+
+    assert caught.value.error_class == "permanent_error"
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "more"),
+    [
+        (["-x", "--", "$.arguments.rev"], {}),
+        (["-x", "$.arguments.rev"], {"allowOptions": True}),
+        (["-x", {"rev": "$.arguments.rev"}, "a$.arguments.rev", -5], {}),
+    ],
+)
+@asynchronous
+async def test_a_value_may_begin_with_a_dash_where_it_is_no_option(args: list[Any], more: dict[str, Any]) -> None:
+    output = await python(SHOW, *args, **more).run(a_run({"rev": "--all"}))
+
+    assert output["success"]
+
+
+@asynchronous
+async def test_a_connection_may_end_the_options() -> None:
+    connections = {"it": CliConnection(command=sys.executable, args=["-c", SHOW, "--"])}
+    output = await cli(connections, connection="it", args=["$.arguments.rev"]).run(a_run({"rev": "--all"}))
+
+    assert output["json"]["argv"] == ["--", "--all"]

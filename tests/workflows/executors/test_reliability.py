@@ -258,7 +258,7 @@ async def test_a_crash_is_a_permanent_failure_that_tells_only_its_kind(caplog: p
         await supervised(Scripted(KeyError("secret of the hub")), retry={"maxAttempts": 3}).run(a_run())
 
     assert (caught.value.error_class, caught.value.message) == ("permanent_error", "The executor crashed: KeyError.")
-    assert "the executor Scripted crashed" in caplog.text
+    assert "executor crashed: kind=scripted" in caplog.text
 
 
 @pytest.mark.parametrize(

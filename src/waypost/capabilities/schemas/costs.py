@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from waypost.capabilities.schemas.graph import (
     EACH_MEMBER,
     IN_PLACE,
+    MAX_CHECKS_PER_PLACE,
     ONE_ITEM,
     ONE_MEMBER,
     Schema,
@@ -236,7 +237,12 @@ def own_checks(schema: Schema) -> int:
 def _comparisons(options: Sequence[Any]) -> int:
     if all(isinstance(option, str | bool | None) for option in options):
         return _KEY  # looked up by hash
-    return sum(map(_comparison, options))
+    checks = 0
+    for option in options:
+        checks += _comparison(option)
+        if checks > MAX_CHECKS_PER_PLACE:  # refused in any case, however many follow
+            break
+    return checks
 
 
 def _comparison(option: Any) -> int:

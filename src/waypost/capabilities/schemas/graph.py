@@ -1,20 +1,197 @@
-"""A JSON Schema as a graph: its subschemas, and where its references lead."""
+"""A JSON Schema as a graph: its subschemas, where its references lead, and the limits on what it may cost."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from waypost.capabilities.schemas.limits import (
-    MAX_DEPTH,
-    MAX_LOOKUPS,
-    MAX_PATTERN_SIZE,
-    MAX_PATTERNS,
-    MAX_SUBSCHEMAS,
-)
-from waypost.capabilities.schemas.patterns import PatternSize, measure_pattern
 from waypost.errors import DefinitionError
+
+# The engine needs time linear in the text it searches, but the constant is the number of positions in the pattern that
+# can match at once: `^[01]*1[01]{1000}x$` takes 15 µs a character.
+
+_QUANTIFIER: Final = re.compile(r"([*+])|\?|\{\s*(\d{1,9})\s*(?:(,)\s*(\d{1,9})?\s*)?\}|\{\s*,\s*(\d{1,9})\s*\}")
+# What follows a backslash and belongs to it: \p{L}, \x{61}, \u0061, \k<name>.
+_ESCAPE: Final = re.compile(r"\\(?:[pPxuU]\{[^}]*\}|k<[^>]*>|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_LITERALS: Final = re.compile(r"[^\\\[\](){}|*+?^$.]{2,}")
+_CLASS: Final = re.compile(r"\[\^?(?:\\.|[^\]\\])*\]?", re.DOTALL)
+
+# Measured in the engine: a position of ASCII takes 72 bytes, one of any character 1 KB, a Unicode class 43 KB.
+_ANY_CHARACTER_UNITS: Final = 4
+_UNICODE_CLASS_UNITS: Final = 250
+_HARMLESS_POSITIONS: Final = 12
+"""So few positions have at most 4,096 combinations, which the engine remembers all."""
+
+
+class PatternSize(NamedTuple):
+    """What a pattern takes: `units` to compile it, and `checks` to search one character."""
+
+    units: int
+    checks: int
+
+
+@dataclass(slots=True)
+class _Run:
+    """Elements in a row; `loose` counts the positions in and after the first loop, which can all match at once."""
+
+    units: int = 0
+    positions: int = 0
+    loose: int = 0
+
+    def add(self, other: _Run) -> None:
+        self.units += other.units
+        self.positions += other.positions
+        self.loose = self.loose + other.positions if self.loose else other.loose
+
+    def repeat(self, most: int | None, least: int) -> None:
+        count = max(least if most is None else most, 1)
+        self.units *= count
+        self.positions *= count
+        if most is None or self.loose:
+            self.loose = self.positions
+
+
+class _Group:
+    """An open group: its alternatives so far, the current one, and the element that a quantifier may follow."""
+
+    def __init__(self) -> None:
+        self.whole, self.current, self.last = _Run(), _Run(), _Run()
+        self.is_anchored = False
+
+    def put(self, element: _Run) -> None:
+        self.current.add(self.last)
+        self.last = element
+
+    def end_alternative(self, *, is_outermost: bool) -> None:
+        self.put(_Run())
+        if is_outermost and not self.is_anchored:  # it is searched from every character
+            self.current.loose = self.current.positions
+        self.whole = _Run(
+            self.whole.units + self.current.units,
+            self.whole.positions + self.current.positions,
+            self.whole.loose + self.current.loose,
+        )
+        self.current, self.is_anchored = _Run(), False
+
+
+@lru_cache(maxsize=512)
+def measure_pattern(pattern: str) -> PatternSize:
+    """Estimate an upper bound of a pattern's size; unknown syntax counts as ordinary characters."""
+    groups = [_Group()]
+    at = 0
+    while at < len(pattern):
+        group, sign = groups[-1], pattern[at]
+        if quantifier := _QUANTIFIER.match(pattern, at):
+            _quantify(group.last, quantifier)
+            at = quantifier.end()
+            continue
+        if literals := _LITERALS.match(pattern, at):  # a quantifier is for the last of them
+            at = literals.end() - 1
+            count = at - literals.start()
+            units = count if literals.group().isascii() else count * _ANY_CHARACTER_UNITS
+            group.put(_Run(units, count, 0))
+            sign = pattern[at]
+        at += 1
+        if sign == "(":
+            groups.append(_Group())
+        elif sign == ")" and len(groups) > 1:
+            group.end_alternative(is_outermost=False)
+            groups.pop()
+            groups[-1].put(group.whole)
+        elif sign == "|":
+            group.end_alternative(is_outermost=len(groups) == 1)
+        elif sign == "^":
+            group.is_anchored = group.is_anchored or not (group.current.positions or group.last.positions)
+        elif sign != "$":
+            found = (_CLASS if sign == "[" else _ESCAPE).match(pattern, at - 1) if sign in "[\\" else None
+            text = found.group() if found else sign
+            at += len(text) - 1
+            group.put(_Run(_units(text), 1, 0))
+    while len(groups) > 1:
+        group = groups.pop()
+        group.end_alternative(is_outermost=False)
+        groups[-1].put(group.whole)
+    groups[0].end_alternative(is_outermost=True)
+    whole = groups[0].whole
+    # Letters in both cases, some of which have further forms.
+    units = whole.units * 4 if "(?" in pattern and re.search(r"\(\?[a-zA-Z]*i", pattern) else whole.units
+    return PatternSize(units, 75 + whole.loose if whole.loose > _HARMLESS_POSITIONS else 1)
+
+
+def _quantify(element: _Run, quantifier: re.Match[str]) -> None:
+    loop, least, comma, most, only_most = quantifier.groups()
+    if loop:
+        element.repeat(None, 1)
+    elif least or only_most:
+        is_endless = comma and not most
+        element.repeat(None if is_endless else int(only_most or most or least), int(least or 0))
+        element.units += len(quantifier.group())  # where braces mean themselves
+
+
+def _units(text: str) -> int:
+    """What an element takes, in positions of ASCII."""
+    if classes := text.count("\\p") + text.count("\\P"):
+        return _UNICODE_CLASS_UNITS * classes
+    is_wide = text == "." or text.startswith("[^") or not text.isascii() or any(f"\\{one}" in text for one in "DSWsuUx")
+    return (_ANY_CHARACTER_UNITS if is_wide else 1) * (1 + len(text) // 8)
+
+
+# The engine checks most values in a few hundred nanoseconds, but its worst cases multiply: references that double at
+# every level, unions whose branches are all tried, patterns with many states, exact arithmetic on large numbers. What a
+# schema may cost is estimated before it is used, in *checks* of about 20 ns, the time of one `type`.
+
+MAX_SCHEMA_BYTES: Final = 1024 * 1024
+"""Maximum size of the JSON text of a schema; compiling a long `enum` or `required` takes about 40 ns a byte."""
+
+MAX_DEPTH: Final = 64
+"""Maximum nesting of subschemas."""
+
+MAX_SUBSCHEMAS: Final = 4_000
+"""Measuring and compiling takes up to 25 µs a subschema, on the event loop: at most 100 ms."""
+
+MAX_LOOKUPS: Final = 100_000
+"""References times embedded `$id`s, for a reference may lead into each of them."""
+
+MAX_PATTERNS: Final = 500
+"""Different patterns in one schema; each has its own cache once it is used."""
+
+MAX_PATTERN_SIZE: Final = 40_000
+"""Positions in all patterns of a schema, see `PatternSize.units`: at most 80 ms to compile, and 10 MB."""
+
+MAX_PATTERN_CACHE_BYTES: Final = 64 * 1024
+"""What the engine may keep of each pattern while it searches; its default of 2 MB is not faster."""
+
+MAX_CHECKS: Final = 50_000_000
+"""Checks that one value may need: a second in the worst case, for which a schema and a value must be made."""
+
+MAX_CHECKS_PER_PLACE: Final = MAX_CHECKS // 100
+"""Checks that a schema may need at one place of a value; beyond that not even 100 places could be checked."""
+
+FREE_CHECKS_PER_PLACE: Final = 60
+"""Schemas up to this cost are used without counting the places of a value first."""
+
+FREE_CHECKS_PER_CHARACTER: Final = 10
+"""Patterns up to this cost are used without counting the characters of a value first."""
+
+MAX_PROBLEM_STEPS: Final = 10_000
+"""Steps in which the reasons for a refusal are sought, of a few microseconds each; a costly check is several."""
+
+MAX_PROBLEM_SECONDS: Final = 0.1
+"""Processor time after which the search ends in any case, as a step may be an expensive one."""
+
+MAX_PROBLEMS: Final = 100
+"""Problems reported of one value."""
+
+MAX_PROBLEMS_BYTES: Final = 16 * 1024
+"""What the reported problems of one value may have together."""
+
+MAX_BLAMED_BYTES: Final = 16 * 1024
+"""A larger schema that is invalid is refused without the place: the engine copies the schema at every level."""
+
 
 Schema = dict[str, Any]
 
@@ -59,7 +236,7 @@ class SchemaGraph:
         waiting = [("", root)]
         while waiting:
             pointer, top = waiting.pop()
-            if id(top) in self.pointers:
+            if id(top) in self.pointers:  # several references lead here
                 continue
             new = [one for one in dict.fromkeys(self._collect(pointer, top)) if one not in self._targets]
             if len(self._resources) * (len(self._targets) + len(new)) > MAX_LOOKUPS:
@@ -153,7 +330,8 @@ class SchemaGraph:
         else:
             named = [one for one in self._resources if not place or "$id" in one or "id" in one]
             found = [one for resource in named for one in _pointed(resource, fragment)]
-        if place.startswith(_DIALECTS) and not any(_is_dialect(one) for one in self._resources):
+        ids = (str(one.get(keyword)) for one in self._resources for keyword in ("$id", "id"))
+        if place.startswith(_DIALECTS) and not any(one.startswith(_DIALECTS) for one in ids):
             return []
         if not found:
             self.unresolved = reference
@@ -173,10 +351,6 @@ def subschemas(keyword: str, value: Any) -> Sequence[tuple[str | int | None, Sch
 
 def _step(key: str | int | None) -> str:
     return "" if key is None else f"/{str(key).replace('~', '~0').replace('/', '~1')}"
-
-
-def _is_dialect(resource: Schema) -> bool:
-    return any(str(resource.get(keyword)).startswith(_DIALECTS) for keyword in ("$id", "id"))
 
 
 def _pointed(resource: Any, pointer: str) -> list[Any]:

@@ -8,9 +8,16 @@ from time import thread_time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from waypost.capabilities.schemas.costs import own_checks
-from waypost.capabilities.schemas.graph import REFERENCES, Schema, SchemaGraph
-from waypost.capabilities.schemas.limits import MAX_PROBLEM_SECONDS, MAX_PROBLEM_STEPS, MAX_PROBLEMS, MAX_PROBLEMS_BYTES
-from waypost.capabilities.schemas.patterns import measure_pattern
+from waypost.capabilities.schemas.graph import (
+    MAX_PROBLEM_SECONDS,
+    MAX_PROBLEM_STEPS,
+    MAX_PROBLEMS,
+    MAX_PROBLEMS_BYTES,
+    REFERENCES,
+    Schema,
+    SchemaGraph,
+    measure_pattern,
+)
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -29,11 +36,11 @@ _SENTENCES: dict[str, Callable[[Any, str], str]] = {
     "type": lambda types, got: f"must be of type {' or '.join(sorted(types, key='null'.__eq__))}, got {got}",
     "enum": lambda options, got: f"must be one of {clipped(', '.join(map(shown, options[:ECHO])))}, got {got}",
     "const": lambda expected, _: f"must be {shown(expected)}",
-    "minimum": lambda limit, got: f"must be at least {limit}, got {got}",
-    "maximum": lambda limit, got: f"must be at most {limit}, got {got}",
-    "exclusiveMinimum": lambda limit, got: f"must be greater than {limit}, got {got}",
-    "exclusiveMaximum": lambda limit, got: f"must be less than {limit}, got {got}",
-    "multipleOf": lambda factor, got: f"must be a multiple of {factor}, got {got}",
+    "minimum": lambda limit, got: f"must be at least {_bound(limit)}, got {got}",
+    "maximum": lambda limit, got: f"must be at most {_bound(limit)}, got {got}",
+    "exclusiveMinimum": lambda limit, got: f"must be greater than {_bound(limit)}, got {got}",
+    "exclusiveMaximum": lambda limit, got: f"must be less than {_bound(limit)}, got {got}",
+    "multipleOf": lambda factor, got: f"must be a multiple of {_bound(factor)}, got {got}",
     "minLength": lambda limit, _: f"must have at least {counted(limit, 'character')}",
     "maxLength": lambda limit, _: f"must have at most {counted(limit, 'character')}",
     "minItems": lambda limit, _: f"must have at least {counted(limit, 'item')}",
@@ -68,6 +75,11 @@ class Problem(NamedTuple):
 def counted(count: float, singular: str, plural: str | None = None) -> str:
     """`1 item`, `2 items`."""
     return f"{int(count)} {singular if count == 1 else plural or singular + 's'}"
+
+
+def _bound(limit: float) -> str:
+    """A limit as people write it; a whole number has no fraction, whatever a schema's type for it."""
+    return str(int(limit) if isinstance(limit, float) and limit.is_integer() else limit)
 
 
 def clipped(text: str) -> str:
@@ -154,8 +166,15 @@ def choose(
     """
     if not all(branches):
         return [Problem(path, "fits more than one of the allowed forms")]
-    near = [index for index, branch in enumerate(branches) if not _is_of_another_type(branch[0], path)]
-    wrong_tags = {index: _wrong_tags(branches[index], path) for index in near}
+    # A branch whose first problem is the type of the value itself is not the one that was meant.
+    firsts = [(branch[0].keyword, branch[0].path) for branch in branches]
+    near = [index for index, first in enumerate(firsts) if first != ("type", path)]
+    # The properties by which a value shows that it is of another form.
+    depth = len(path) + 1
+    wrong_tags = {
+        index: {one.path[-1] for one in branches[index] if one.keyword in ("const", "enum") and len(one.path) == depth}
+        for index in near
+    }
     tagged = [index for index in near if not wrong_tags[index]]
     is_clear = (
         len(tagged) == 1
@@ -168,16 +187,6 @@ def choose(
         return [Problem(path, f"fits none of the allowed forms, got {shown(value)}")]
     types = dict.fromkeys(name for branch in branches for name in branch[0].expected)
     return [Problem(path, _SENTENCES["type"](types, shown(value)))]
-
-
-def _is_of_another_type(first: Problem, path: Path) -> bool:
-    return first.keyword == "type" and first.path == path
-
-
-def _wrong_tags(branch: Sequence[Problem], path: Path) -> set[Any]:
-    """The properties by which a value shows that it is of another form."""
-    broken = [one for one in branch if one.keyword in ("const", "enum") and len(one.path) == len(path) + 1]
-    return {one.path[-1] for one in broken}
 
 
 def from_engine(error: ValidationError) -> list[Problem]:
@@ -303,6 +312,7 @@ class Reasons:
     def _spend(self, steps: int = 1) -> None:
         self.steps += steps
         self._looks += 1
+        # A step may be an expensive one, so that counting alone does not bound the time; asking the clock costs too.
         is_late = self._looks % _LOOKS_AT_CLOCK == 0 and thread_time() > self._deadline
         if self.steps > MAX_PROBLEM_STEPS or is_late:
             raise _OutOfSteps
@@ -315,7 +325,7 @@ class Reasons:
         known = self._known.get(key)
         if known is not None:
             return known
-        self._known[key] = []
+        self._known[key] = []  # a schema that leads back to itself at the same place asks for nothing more
         found: list[Problem] = []
         for one in self._walk(schema, value, at):
             self._spend()

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_origin
 
 import msgspec
 
-from waypost.capabilities.schemas.casts import with_defaults
+from waypost.capabilities.schemas.forms import with_defaults
 from waypost.capabilities.schemas.problems import MAX_SENTENCE
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError, InvalidArguments, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from waypost.capabilities.schemas.forms import Arguments
 
@@ -123,23 +123,18 @@ class Returned:
     wrapped: bool
 
 
-def from_fields(
-    name: str, fields: Sequence[tuple[str, Any, Any]], descriptions: Mapping[str, str] | None = None
-) -> Arguments:
-    """Arguments from (name, annotation, default or MISSING); a description in the annotation beats the map's."""
+def from_fields(name: str, fields: Sequence[tuple[str, Any, Any]]) -> Arguments:
+    """Arguments from (name, annotation, default or MISSING); words in an annotation are the description."""
     hinted = [part for _, annotation, default in fields for part in (annotation, default)]
     form = _modelled(name, fields) if needs_pydantic(hinted) else _typed(name, fields)
     properties = form.schema["properties"]
     for field, annotation, _ in fields:
-        described = properties.get(field, {})
-        if words := text(annotation) or described.get("description") or (descriptions or {}).get(field):
-            described["description"] = words
+        if field in properties and (words := text(annotation)):
+            properties[field]["description"] = words
     return form
 
 
-def from_function(
-    function: Callable[..., Any], skip: frozenset[str] = frozenset(), descriptions: Mapping[str, str] | None = None
-) -> Arguments:
+def from_function(function: Callable[..., Any], skip: frozenset[str] = frozenset()) -> Arguments:
     """Arguments from the parameters of a function, without those in `skip`; no annotation means anything goes."""
     name = getattr(function, "__name__", type(function).__name__)
     known = resolved(function, skip)
@@ -148,11 +143,10 @@ def from_function(
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise DefinitionError(f"{name}: the parameter {parameter} cannot be given by name")
     fields = [(p.name, known.get(p.name, Any), MISSING if p.default is p.empty else p.default) for p in parameters]
-    if descriptions is None:
-        with suppress(TypeError, DefinitionError):  # what cannot be a key, or is wrong, is looked at under its own name
-            # Defaults that are equal and not the same, such as 1 and True, are distinguished by their types.
-            return _remembered(tuple((*field, type(field[2])) for field in fields))
-    return from_fields(name, fields, descriptions)
+    with suppress(TypeError, DefinitionError):  # what cannot be a key, or is wrong, is looked at under its own name
+        # Defaults that are equal and not the same, such as 1 and True, are distinguished by their types.
+        return _remembered(tuple((*field, type(field[2])) for field in fields))
+    return from_fields(name, fields)
 
 
 @lru_cache(_REMEMBERED)
@@ -177,7 +171,11 @@ def returns(annotation: Any, opaque: tuple[type, ...] = ()) -> Returned | None:
     root = _inlined(schema)
     if "properties" in root:
         return Returned(root, wrapped=False)
-    return _wrapped(schema) if _is_wrapped(root, schema.get("$defs", {})) else None
+    if not _is_wrapped(root, schema.get("$defs", {})):
+        return None
+    definitions = {key: schema[key] for key in ("$defs",) if key in schema}
+    value = {key: schema[key] for key in schema if key != "$defs"}
+    return Returned({"type": "object", "properties": {"result": value}, "required": ["result"], **definitions}, True)
 
 
 def _typed(name: str, fields: Sequence[tuple[str, Any, Any]]) -> Arguments:
@@ -185,7 +183,8 @@ def _typed(name: str, fields: Sequence[tuple[str, Any, Any]]) -> Arguments:
         struct = msgspec.defstruct(name, [_struct_field(*field) for field in fields], kw_only=True)
         schema = _inlined(msgspec.json.schema(struct, schema_hook=_describe))
     except _UNDESCRIBED as error:
-        raise DefinitionError(f"{name}: {_blamed(fields)}{_last_line(error)}") from None
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise DefinitionError(f"{name}: {_blamed(fields)}{reason}") from None
     for field, _, default in fields:
         if default is not MISSING:
             _publish_default(schema["properties"][field], default)
@@ -210,11 +209,8 @@ def _struct_field(name: str, annotation: Any, default: Any) -> Any:
     if default is MISSING:
         return name, annotation
     is_mutable = isinstance(default, (list, dict, set, msgspec.Struct)) or is_dataclass(default)
-    return (
-        name,
-        annotation,
-        msgspec.field(default_factory=partial(deepcopy, default) if is_mutable else lambda: default),
-    )
+    make = partial(deepcopy, default) if is_mutable else lambda: default
+    return name, annotation, msgspec.field(default_factory=make)
 
 
 def _publish_default(described: dict[str, Any], default: Any) -> None:
@@ -243,12 +239,6 @@ def _mentions(node: Any, reference: str) -> bool:
     return isinstance(node, list) and any(_mentions(item, reference) for item in node)
 
 
-def _wrapped(schema: dict[str, Any]) -> Returned:
-    definitions = {key: schema[key] for key in ("$defs",) if key in schema}
-    value = {key: schema[key] for key in schema if key != "$defs"}
-    return Returned({"type": "object", "properties": {"result": value}, "required": ["result"], **definitions}, True)
-
-
 def _is_wrapped(schema: dict[str, Any], definitions: dict[str, Any]) -> bool:
     if "$ref" in schema:
         return _is_wrapped(definitions[schema["$ref"].rpartition("/")[2]], definitions)
@@ -274,10 +264,6 @@ def _blamed(fields: Sequence[tuple[str, Any, Any]]) -> str:
         except _UNDESCRIBED:
             return f"the type of {name} cannot be described: "
     return ""
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 def _describe(kind: type) -> dict[str, Any]:

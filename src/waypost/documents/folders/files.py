@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -107,7 +107,15 @@ _LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 Place: TypeAlias = tuple[str, ...]
 """The relative path of a file or directory in a folder, as its steps."""
-Stamp: TypeAlias = tuple[int, int, int, int]
+
+
+class Stamp(NamedTuple):
+    """What shows that a file was written again; times are in nanoseconds."""
+
+    modified: int
+    changed: int
+    size: int
+    inode: int
 
 
 class File(msgspec.Struct, frozen=True, eq=False):
@@ -123,11 +131,6 @@ class File(msgspec.Struct, frozen=True, eq=False):
 def to_absolute(folder: str | os.PathLike[str]) -> Path:
     """Return the absolute path of a folder; links in it are not resolved."""
     return Path(os.path.abspath(folder))
-
-
-def size_in(stamp: Stamp) -> int:
-    """Return the size of a file in its stamp."""
-    return stamp[2]
 
 
 def is_markdown(name: str) -> bool:
@@ -190,7 +193,7 @@ def list_folder(root: Path) -> Listing:
             elif stat.S_ISDIR(status.st_mode):
                 pending.append(inner)
             else:
-                found.files[inner] = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+                found.files[inner] = Stamp(status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
     return found
 
 
@@ -238,8 +241,8 @@ def read_files(
             continue
         digest = hashlib.sha256(data).hexdigest()
         if known is not None and known.digest == digest:
-            data = known.data
-        files[place] = File(data, digest, stamp, time.time_ns() - stamp[0] > _TIMESTAMP_GRAIN_NS)
+            data = known.data  # the same object, by which an unchanged file is recognised everywhere else
+        files[place] = File(data, digest, stamp, time.time_ns() - stamp.modified > _TIMESTAMP_GRAIN_NS)
     return files
 
 

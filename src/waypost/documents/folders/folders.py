@@ -15,13 +15,13 @@ from waypost.config.findings import printable
 from waypost.documents.folders.files import FolderContents, Problem, to_absolute, watch_directories
 from waypost.documents.folders.prompts import PromptFolder, merge_prompts, read_prompt_folder
 from waypost.documents.folders.skills import (
-    Document,
     ServedSkills,
     SkillFolder,
     arrange_skills,
     list_documents,
     read_skill_folder,
 )
+from waypost.documents.ports import SourceDocument
 from waypost.documents.uris import skill_uri
 from waypost.errors import WaypostError
 from waypost.runtime.component import Component
@@ -80,10 +80,11 @@ class SkillFolders(Component):
         self._registry = registry
         self._updated = updated
         self._changed = changed
-        self._seen = FolderSnapshots({}, {})
+        self.snapshots = FolderSnapshots({}, {})
+        """All folders as they were last read."""
         self._served = ServedSkills()
         self._prompts: dict[str, Capability] = {}
-        self._documents: dict[str, Document] | None = None
+        self._documents: dict[str, SourceDocument] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
 
@@ -95,53 +96,44 @@ class SkillFolders(Component):
     def add(self, *folders: str | os.PathLike[str]) -> None:
         """Serve the skills in folders."""
         added = {to_absolute(folder): SkillFolder() for folder in folders}
-        self._serve(self._arrange(_read_all(self._seen._replace(skills={**self._seen.skills, **added}))))
+        self._serve(self._arrange(_read_all(self.snapshots._replace(skills={**self.snapshots.skills, **added}))))
 
     def add_prompts(self, *folders: str | os.PathLike[str]) -> None:
         """Serve the prompts in folders."""
         added = {to_absolute(folder): PromptFolder() for folder in folders}
-        self._serve(self._arrange(_read_all(self._seen._replace(prompts={**self._seen.prompts, **added}))))
+        self._serve(self._arrange(_read_all(self.snapshots._replace(prompts={**self.snapshots.prompts, **added}))))
 
     @property
     def rows(self) -> list[Capability]:
         """The rows of all served files and prompts."""
         return [*self._served.rows.values(), *self._prompts.values()]
 
-    @property
-    def snapshots(self) -> FolderSnapshots:
-        """All folders as they were last read."""
-        return self._seen
-
-    @property
-    def has_skills(self) -> bool:
-        """Whether there are folders of skills, even empty ones."""
-        return bool(self._seen.skills)
-
     async def read(self, old: FolderPaths, new: FolderPaths) -> FolderSnapshots:
         """Read the folders with some replaced by others; what is served does not change."""
         wanted = FolderSnapshots(
-            _replace_folders(self._seen.skills, old[0], new[0], SkillFolder()),
-            _replace_folders(self._seen.prompts, old[1], new[1], PromptFolder()),
+            _replace_folders(self.snapshots.skills, old[0], new[0], SkillFolder()),
+            _replace_folders(self.snapshots.prompts, old[1], new[1], PromptFolder()),
         )
         return await asyncio.to_thread(_read_all, wanted)
 
     def leaving(self, seen: FolderSnapshots) -> list[Capability]:
         """Return the rows that must leave the registry before `replace`."""
-        skills = self._served.rows.values() if seen.skills.keys() != self._seen.skills.keys() else ()
-        return [*skills, *(self._prompts.values() if seen.prompts.keys() != self._seen.prompts.keys() else ())]
+        skills = self._served.rows.values() if seen.skills.keys() != self.snapshots.skills.keys() else ()
+        return [*skills, *(self._prompts.values() if seen.prompts.keys() != self.snapshots.prompts.keys() else ())]
 
     def replace(self, seen: FolderSnapshots) -> None:
         """Serve other folders, once the leaving rows are out of the registry."""
+        # Rows of folders that are others have left the registry already; `_serve` must not remove them once more.
         before = self._served
-        if seen.skills.keys() != self._seen.skills.keys():
+        if seen.skills.keys() != self.snapshots.skills.keys():
             self._served = ServedSkills()
-        if seen.prompts.keys() != self._seen.prompts.keys():
+        if seen.prompts.keys() != self.snapshots.prompts.keys():
             self._prompts = {}
         self._serve(self._arrange(seen, before), before)
 
     async def follow(self) -> None:
         """Watch the current folders, and report the change to the component that shows their documents."""
-        if self._seen.all():
+        if self.snapshots.all():
             self.watch()
         else:
             await self.stop()
@@ -153,7 +145,7 @@ class SkillFolders(Component):
 
     def watch(self) -> None:
         """Start watching the folders, if there are any."""
-        if self._watching is None and self._seen.all():
+        if self._watching is None and self.snapshots.all():
             self._stop = asyncio.Event()
             self._watching = asyncio.get_running_loop().create_task(self._watch(self._stop))
 
@@ -174,10 +166,11 @@ class SkillFolders(Component):
         return self._served.entries.get(uri)
 
     def children(self, uri: str) -> list[ResourceDefinition] | None:
-        """Return the content of a directory of a skill; None if there is no such directory."""
-        return self._served.children(uri)
+        """Return the content of a directory of a skill, sorted by URI; None if there is no such directory."""
+        held = self._served.directories.get(uri)
+        return None if held is None else [held[one] for one in sorted(held)]
 
-    def documents(self) -> Sequence[Document]:
+    def documents(self) -> Sequence[SourceDocument]:
         """Return the Markdown files of the skills, each under an id."""
         return tuple(self._by_uri().values())
 
@@ -186,7 +179,7 @@ class SkillFolders(Component):
         found = self._by_uri().get(uri)
         return None if found is None else skill_uri(found.id)
 
-    def _by_uri(self) -> dict[str, Document]:
+    def _by_uri(self) -> dict[str, SourceDocument]:
         if self._documents is None:
             problems: list[Problem] = []
             self._documents = {one.uri: one for one in list_documents(self._served.skills.values(), problems)}
@@ -196,20 +189,16 @@ class SkillFolders(Component):
 
     async def _watch(self, stop: asyncio.Event) -> None:
         async for _ in watch_directories(self._directories, stop):
-            before = self._seen
-            arranged = await asyncio.to_thread(self._read_again, before)
-            if self._seen is not before:  # folders were added meanwhile; the next reading has them too
+            before = self.snapshots
+            seen = await asyncio.to_thread(_read_all, before)
+            arranged = None if seen.equals(before) else await asyncio.to_thread(self._arrange, seen)
+            if self.snapshots is not before:  # folders were added meanwhile; the next reading has them too
                 continue
-            if isinstance(arranged, _Arranged):
+            if arranged is None:
+                self.snapshots = seen
+            else:
                 self._serve(arranged)
                 await self._report_change()
-            else:
-                self._seen = arranged
-
-    def _read_again(self, before: FolderSnapshots) -> _Arranged | FolderSnapshots:
-        """Read the folders again, and arrange them if they changed; runs in a thread."""
-        seen = _read_all(before)
-        return seen if seen.equals(before) else self._arrange(seen)
 
     async def _report_change(self) -> None:
         """Report a change to the component that shows the documents; the folders are watched even if that fails."""
@@ -220,44 +209,41 @@ class SkillFolders(Component):
                 _log.warning("a change in folders was not reported: %s", error.message)
 
     def _directories(self) -> frozenset[Path]:
-        roots = (*self._seen.skills, *self._seen.prompts)
+        roots = (*self.snapshots.skills, *self.snapshots.prompts)
         return frozenset(
             root.joinpath(*place)
-            for root, read in zip(roots, self._seen.all(), strict=True)
+            for root, read in zip(roots, self.snapshots.all(), strict=True)
             for place in read.directories
         )
 
     def _arrange(self, seen: FolderSnapshots, before: ServedSkills | None = None) -> _Arranged:
+        def is_foreign(uri: str) -> bool:
+            return uri in self._registry[Kind.RESOURCE] and uri not in self._served.rows
+
+        def is_taken(prompt: str) -> bool:
+            return self._registry.is_taken(Kind.PROMPT, prompt) and prompt not in self._prompts
+
         problems = [one for read in seen.all() for one in read.problems]
         skills = [skill for read in seen.skills.values() for skill in read.skills.values()]
-        served = arrange_skills(skills, before or self._served, self._is_foreign, problems)
-        written = merge_prompts(seen.prompts, self._is_taken, problems)
+        served = arrange_skills(skills, before or self._served, is_foreign, problems)
+        written = merge_prompts(seen.prompts, is_taken, problems)
         return _Arranged(seen, served, written, tuple(sorted(set(problems))))
 
     def _serve(self, arranged: _Arranged, served: ServedSkills | None = None) -> None:
         """Replace what is served; `served` is what was served before, if its rows have left the registry already."""
         old = self.rows
         new = [*arranged.served.rows.values(), *arranged.prompts.values()]
+        # Rows of unchanged files are the same objects, and stay: only real changes are announced.
         kept = {id(row) for row in old} & {id(row) for row in new}
         before = served or self._served
-        self._seen, self._served, self._prompts = arranged.seen, arranged.served, arranged.prompts
+        self.snapshots, self._served, self._prompts = arranged.seen, arranged.served, arranged.prompts
         self._documents = None
         known, self._unserved = self._unserved, arranged.problems
         _log_new(self._unserved, known)
         self._registry.replace([row for row in old if id(row) not in kept], [row for row in new if id(row) not in kept])
-        self._notify_updates(before)
-
-    def _notify_updates(self, before: ServedSkills) -> None:
-        """Notify subscribers of every file that changed."""
         for uri in {**before.data, **self._served.data}:
             if self._served.data.get(uri) is not before.data.get(uri):
                 self._updated(uri)
-
-    def _is_foreign(self, uri: str) -> bool:
-        return uri in self._registry[Kind.RESOURCE] and uri not in self._served.rows
-
-    def _is_taken(self, prompt: str) -> bool:
-        return self._registry.is_taken(Kind.PROMPT, prompt) and prompt not in self._prompts
 
 
 def _log_new(problems: Iterable[Problem], known: Iterable[Problem]) -> None:

@@ -79,15 +79,11 @@ def _to_data(node: Node, place: str) -> Any:
     if isinstance(value, int) and abs(value) > _MAX_INTEGER:
         raise Unfit(f"has a number in its front matter that is too large: `{place}`; put it in quotes")
     if isinstance(value, str):
-        _check_text(value, place)
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Unfit(f"has half a character in its front matter: `{place}`") from None
     return value
-
-
-def _check_text(text: str, place: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Unfit(f"has half a character in its front matter: `{place}`") from None
 
 
 def check_name(fields: dict[str, Any], expected: str) -> str:

@@ -11,10 +11,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from waypost.capabilities.capability import Capability, Kind, McpFeatures
+from waypost.capabilities.capability import Capability, Metadata
 from waypost.capabilities.context import Context
-from waypost.capabilities.options import Metadata
-from waypost.documents.content import find_title
+from waypost.documents.content import build_resource
 from waypost.documents.folders.files import (
     MAX_FILE_BYTES,
     MIB,
@@ -28,10 +27,10 @@ from waypost.documents.folders.files import (
     list_folder,
     problem,
     read_files,
-    size_in,
     stem,
 )
 from waypost.documents.folders.front_matter import check_skill, split
+from waypost.documents.ports import SourceDocument
 from waypost.documents.uris import check_body, check_new_id, skill_uri
 from waypost.errors import InvocationFailed
 from waypost.wire.definitions import DIRECTORY, ResourceDefinition, SkillEntry, SkillFile
@@ -134,6 +133,7 @@ def _read_once(folder: Path, before: SkillFolder) -> SkillFolder:
     problems = list(found.problems)
     members = _group_by_skill(found)
     is_skill = () in members
+    # Sizes are added up before anything is read: the limit is on memory.
     wanted: set[Place] = set()
     total = 0
     for home, places in list(members.items()):
@@ -182,7 +182,7 @@ def _find_exceeded_limit(places: list[Place], together: int, found: Listing) -> 
 
 
 def _total_size(places: Iterable[Place], found: Listing) -> int:
-    return sum(size_in(found.files[place]) for place in places)
+    return sum(found.files[place].size for place in places)
 
 
 def _build_skill(
@@ -213,11 +213,6 @@ class ServedSkills(msgspec.Struct, eq=False):
     data: dict[str, bytes] = msgspec.field(default_factory=dict)
     rows: dict[str, Capability] = msgspec.field(default_factory=dict)
     directories: dict[str, dict[str, ResourceDefinition]] = msgspec.field(default_factory=dict)
-
-    def children(self, uri: str) -> list[ResourceDefinition] | None:
-        """Return the content of a directory, sorted by URI."""
-        held = self.directories.get(uri)
-        return None if held is None else [held[one] for one in sorted(held)]
 
 
 def arrange_skills(
@@ -260,6 +255,7 @@ def _add_skill(skill: Skill, served: ServedSkills) -> None:
         path = (*skill.path, *place)
         uri, kind = uri_of(path), mime_type(path[-1], file.data)
         served.data[uri] = file.data
+        # A file of a nested skill belongs to the outer one too, and has one row.
         served.rows.setdefault(uri, _row(ResourceDefinition(uri, path[-1], mime_type=kind), file.data, hidden=True))
         shown = ResourceDefinition(uri, path[-1], mime_type=kind, size=len(file.data))
         if path[-1] == SKILL_FILE and len(path) == len(skill.path) + 1:
@@ -298,37 +294,18 @@ def _row(definition: ResourceDefinition, data: bytes, *, hidden: bool) -> Capabi
         text = text_of(data, definition.mime_type or "")
         return data if text is None else text
 
-    return Capability(
-        kind=Kind.RESOURCE,
-        id=definition.uri,
-        definition=definition,
-        handler=read,
-        is_async=True,
-        owner="skills",
-        metadata=Metadata(hidden=hidden),
-        mcp=McpFeatures(subscribable=True),
-    )
+    return build_resource(definition, read, owner="skills", metadata=Metadata(hidden=hidden))
 
 
-class Document(msgspec.Struct, frozen=True):
-    """A Markdown text under an id such as `pdf` or `pdf/references/forms`."""
-
-    id: str
-    title: str
-    description: str
-    body: str
-    owner: str
-    """`folder:` and the path of its folder."""
-    uri: str
-    """The URI of its file."""
-
-
-def list_documents(skills: Iterable[Skill], problems: list[Problem]) -> list[Document]:
+def list_documents(skills: Iterable[Skill], problems: list[Problem]) -> list[SourceDocument]:
     """Return the Markdown files of skills, each under its own id; one without a valid id is among the problems."""
-    found: dict[str, Document] = {}
+    found: dict[str, SourceDocument] = {}
     for skill in skills:
-        for place in sorted(filter(_is_document, skill.files), key=lambda place: (place != (SKILL_FILE,), place)):
-            document_id = _id(skill, place)
+        # Its own SKILL.md first, for it has the shortest id; that of a nested skill belongs to that skill.
+        texts = [place for place in sorted(skill.files) if place[-1] != SKILL_FILE and is_markdown(place[-1])]
+        for place in ((SKILL_FILE,), *texts):
+            inner = () if place == (SKILL_FILE,) else (*place[:-1], stem(place[-1]))
+            document_id = "/".join((*skill.path, *inner)).lower()
             try:
                 made = _document(skill, place, document_id)
                 other = found.setdefault(document_id, made)
@@ -340,26 +317,12 @@ def list_documents(skills: Iterable[Skill], problems: list[Problem]) -> list[Doc
     return list(found.values())
 
 
-def _is_document(place: Place) -> bool:
-    """Return whether a file may be a document; the SKILL.md of a nested skill belongs to that skill."""
-    return place == (SKILL_FILE,) or (place[-1] != SKILL_FILE and is_markdown(place[-1]))
-
-
-def _id(skill: Skill, place: Place) -> str:
-    inner = () if place == (SKILL_FILE,) else (*place[:-1], stem(place[-1]))
-    return "/".join((*skill.path, *inner)).lower()
-
-
-def _document(skill: Skill, place: Place, document_id: str) -> Document:
+def _document(skill: Skill, place: Place, document_id: str) -> SourceDocument:
     """Return a file as a document; raises if it has no valid id or body."""
     check_new_id(document_id)
-    if place == (SKILL_FILE,):
-        name, description, body = skill.name, skill.description, skill.body
-    else:
-        name, description, body = stem(place[-1]), "", _body(skill.files[place].data)
+    body = skill.body if place == (SKILL_FILE,) else _body(skill.files[place].data)
     check_body(body)
-    owner, uri = f"folder:{skill.folder}", uri_of((*skill.path, *place))
-    return Document(document_id, find_title(body) or name, description, body, owner, uri)
+    return SourceDocument(document_id, body, f"folder:{skill.folder}", uri_of((*skill.path, *place)))
 
 
 def _body(data: bytes) -> str:

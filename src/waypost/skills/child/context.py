@@ -7,11 +7,12 @@ import itertools
 import os
 import socket
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from waypost.skills.child.messages import HEAD, REFUSED, Ask, Call, FromHub, Reply, encode, frame
+from waypost.skills.child.messages import REFUSED, Ask, Call, FromHub, Reply, encode, frame, take_body
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,7 +29,7 @@ class Connection:
         self._socket = socket.socket(fileno=number)
         self._socket.set_inheritable(False)
         self._buffer = bytearray()
-        self._sending = threading.Lock()
+        self._sending = threading.Lock()  # messages of threads that send at the same time must not mix
 
     def fileno(self) -> int:
         """The file descriptor, for an event loop."""
@@ -64,14 +65,8 @@ class Connection:
 
     def next(self) -> FromHub | None:
         """Return the next complete message, if there is one."""
-        if len(self._buffer) < HEAD:
-            return None
-        end = HEAD + int.from_bytes(self._buffer[:HEAD], "big")
-        if len(self._buffer) < end:
-            return None
-        body = bytes(self._buffer[HEAD:end])
-        del self._buffer[:end]
-        return _decoder.decode(body)
+        body = take_body(self._buffer)
+        return None if body is None else _decoder.decode(body)
 
 
 _ids: Final = itertools.count(1)
@@ -94,6 +89,30 @@ class Answer(dict[str, Any]):
             raise AttributeError(name) from None
 
 
+class Result(Answer):
+    """What a tool answered: `text`, `content`, `structured`, `is_error` and `meta`; a skill may return it as it is.
+
+    As a dict it has `text`, `structured` and `isError`, as in earlier versions; to read it so is deprecated.
+    """
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.content = [Answer(block) for block in answer["content"]]
+        self.structured = answer["structured"]
+        self.is_error: bool = answer["isError"]
+        self.meta: dict[str, Any] | None = answer["meta"]
+        self.text = "\n".join(block["text"] for block in self.content if block["type"] == "text")
+        super().__init__(text=self.text, structured=self.structured, isError=self.is_error)
+
+    def __getitem__(self, key: str) -> Any:
+        warnings.warn(f"Read .{key} of the result, not [{key!r}].", DeprecationWarning, stacklevel=2)
+        return super().__getitem__(key)
+
+    def to_answer(self) -> dict[str, Any]:
+        """The whole answer, as the hub reads it."""
+        parts = {"content": self.content, "structured": self.structured}
+        return {**parts, "isError": self.is_error, "meta": self.meta}
+
+
 class Context:
     """One call: its principal, and the requests that the skill may make to the hub; an async skill awaits them."""
 
@@ -113,7 +132,7 @@ class Context:
         return self._ask("log", level=level, message=message, data=data)
 
     def invoke(self, name: str, args: dict[str, Any] | None = None) -> Any:
-        """Call another tool; returns its `text`, `structured` and `isError`."""
+        """Call another tool; returns its `Result`."""
         return self._ask("invoke", name=name, args=args or {})
 
     def sample(self, messages: Any, **options: Any) -> Any:
@@ -154,6 +173,7 @@ class Context:
 class BlockingContext(Context):
     """For skills that are not async; threads of a skill ask one after the other."""
 
+    # One for all calls: a thread that an earlier call left running must not take the reply to this one.
     _lock: Final = threading.Lock()
 
     def _ask(self, method: str, **params: Any) -> Any:
@@ -162,7 +182,7 @@ class BlockingContext(Context):
             while True:
                 reply = self._connection.receive()
                 if isinstance(reply, Reply) and reply.id == asked:
-                    return unwrap(reply)
+                    return unwrap(method, reply)
 
     def close(self) -> None:
         """End the call, once no thread of the skill reads from the socket."""
@@ -180,13 +200,13 @@ class AsyncContext(Context):
         self._is_listening = False
 
     async def _ask(self, method: str, **params: Any) -> Any:
-        if not self._is_listening:
+        if not self._is_listening:  # a call that asks for nothing needs no reader
             self._is_listening = True
             self._loop.add_reader(self._connection.fileno(), self._readable)
         asked = self._send(method, params)
         waiter = self._waiting[asked] = self._loop.create_future()
         try:
-            return unwrap(await waiter)
+            return unwrap(method, await waiter)
         finally:
             del self._waiting[asked]
 
@@ -203,10 +223,12 @@ class AsyncContext(Context):
             self._loop.remove_reader(self._connection.fileno())
 
 
-def unwrap(reply: Reply) -> Any:
-    """Return the hub's answer, or raise its exception."""
+def unwrap(method: str, reply: Reply) -> Any:
+    """Return the hub's answer to a request, or raise its exception."""
     if reply.error is not None:
         error = getattr(builtins, reply.error, RuntimeError)(reply.message)
         setattr(error, REFUSED, reply.refused)
         raise error
-    return Answer(reply.value) if isinstance(reply.value, dict) else reply.value
+    if isinstance(reply.value, dict):
+        return Result(reply.value) if method == "invoke" else Answer(reply.value)
+    return reply.value

@@ -32,6 +32,10 @@ class Start(msgspec.Struct, tag="start", frozen=True):
     files: int
     file_size: int
     result: int
+    children: int = 0
+    """How many other processes the skill may have."""
+    network: bool = False
+    """Whether the skill declares that it uses the network."""
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):
@@ -77,6 +81,8 @@ class Done(msgspec.Struct, tag="done", frozen=True):
     call: int
     value: Any = None
     branch: str | None = None
+    is_result: bool = False
+    """Whether the value is a whole answer of a tool, with `content`, `structured`, `isError` and `meta`."""
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
@@ -99,3 +105,17 @@ encode: Final = msgspec.json.Encoder().encode
 def frame(body: bytes) -> bytes:
     """Return a message with its length in front."""
     return len(body).to_bytes(HEAD, "big") + body
+
+
+def take_body(buffer: bytearray, max_bytes: int | None = None) -> bytes | None:
+    """Take the first complete message out of a buffer; raises ValueError for one over the limit."""
+    if len(buffer) < HEAD:
+        return None
+    end = HEAD + int.from_bytes(buffer[:HEAD], "big")
+    if max_bytes is not None and end - HEAD > max_bytes:
+        raise ValueError(f"it has {end - HEAD} bytes")
+    if len(buffer) < end:
+        return None
+    body = bytes(buffer[HEAD:end])
+    del buffer[:end]
+    return body

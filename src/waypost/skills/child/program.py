@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from waypost.skills.child import isolation
-from waypost.skills.child.context import AsyncContext, BlockingContext, Connection
+from waypost.skills.child.context import AsyncContext, BlockingContext, Connection, Result
 from waypost.skills.child.isolation import Guard
 from waypost.skills.child.messages import REFUSED, VALUES, Call, Done, Failed, Ready, Start, encode
 
@@ -38,7 +38,7 @@ def _serve(start: Start, connection: Connection) -> None:
     isolation.apply_limits(start)
     cpu = isolation.CpuTime(start.cpu)
     cpu.grant()
-    guard = Guard()
+    guard = Guard(start)
     guard.install()
     try:
         skill = Skill(start, connection)
@@ -51,6 +51,7 @@ def _serve(start: Start, connection: Connection) -> None:
         call = connection.receive()
         if not isinstance(call, Call):
             continue  # a late reply to a request of an earlier call
+        # The kernel counts the time of the whole process; without this, later calls would pay for earlier ones.
         with guard.suspended():
             cpu.grant()
         guard.network = call.network
@@ -100,8 +101,9 @@ class Skill:
         branch = None
         if type(value) is tuple and len(value) == _PAIR and isinstance(value[1], str):
             value, branch = value
+        is_result = isinstance(value, Result)
         try:
-            body = encode(Done(call.number, value, branch))
+            body = encode(Done(call.number, value.to_answer() if is_result else value, branch, is_result))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise TypeError(f"the skill returned a value that cannot be sent as JSON: {error}") from None
         if len(body) > self._max_bytes:
@@ -130,6 +132,7 @@ class Skill:
         try:
             return await self._call(call, context)
         finally:
+            # They would go on in the next call, which may be of another principal.
             await _cancel_tasks()
 
     def _call(self, call: Call, context: Any) -> Any:
@@ -169,6 +172,7 @@ def _import(start: Start) -> ModuleType:
     module = ModuleType(f"skill_{start.name}")
     module.__file__ = start.file
     sys.modules[module.__name__] = module
+    # The file may have changed since, or be out of reach: tracebacks show the lines of what was really run.
     lines = start.source.decode(errors="replace").splitlines(keepends=True)
     linecache.cache[start.file] = (len(start.source), None, lines, start.file)
     exec(compile(start.source, start.file, "exec"), module.__dict__)  # noqa: S102  # running a skill is the purpose

@@ -19,7 +19,7 @@ from waypost.skills.core import (
     web_search,
 )
 from waypost.skills.core.inputs import CoreSettings
-from waypost.skills.declarations import Declaration
+from waypost.skills.files import Declaration
 
 Run: TypeAlias = Callable[[Mapping[str, Any], Context, CoreSettings], Awaitable[Any]]
 

@@ -13,7 +13,7 @@ import msgspec
 from waypost.errors import DefinitionError, ToolError
 
 if TYPE_CHECKING:
-    from waypost.upstreams.egress import Egress  # loads aiohttp
+    from waypost.outbound.egress import Egress  # loads aiohttp
 
 MAX_CONCURRENT_FEEDS: Final = 4
 
@@ -35,6 +35,7 @@ class CoreSettings:
     feed_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_FEEDS))
 
     def __post_init__(self) -> None:
+        # An empty prefix would allow every command.
         if not all(prefix and all(prefix) for prefix in self.shell_allowed):
             raise DefinitionError("A command allowed to the shell skill needs at least a program.")
 

@@ -20,89 +20,39 @@ from typing import Any, Final, NamedTuple, cast
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from waypost.corked import CorkedTransport
+from waypost.loops import CorkedTransport
 from waypost.transports.http.asgi import Event, Header, KnownHeaders, Scope, WholeRequest
-from waypost.transports.http.pending import LimitedConnection, PendingRequests, SlowReaders
+from waypost.transports.http.pending import IdleConnections, LimitedConnection, PendingRequests, SlowReaders
 
-_PROTOCOL_METHODS: Final = frozenset(
-    (
-        "connection_made",
-        "connection_lost",
-        "data_received",
-        "on_body",
-        "on_header",
-        "on_headers_complete",
-        "on_message_begin",
-        "on_message_complete",
-        "on_response_complete",
-        "on_url",
-        "send_400_response",
-        "shutdown",
-        "timeout_keep_alive_handler",
-        "_unset_keepalive_if_required",
-    )
-)
-_PROTOCOL_ATTRIBUTES: Final = frozenset(
-    (
-        "access_log",
-        "access_logger",
-        "app",
-        "app_state",
-        "client",
-        "config",
-        "cycle",
-        "flow",
-        "logger",
-        "loop",
-        "pipeline",
-        "root_path",
-        "scheme",
-        "scope",
-        "server",
-        "server_state",
-        "tasks",
-        "timeout_keep_alive",
-        "timeout_keep_alive_task",
-        "transport",
-    )
-)
-_CYCLE_ATTRIBUTES: Final = frozenset(
-    (
-        "access_log",
-        "access_logger",
-        "body",
-        "chunked_encoding",
-        "default_headers",
-        "disconnected",
-        "expected_content_length",
-        "flow",
-        "keep_alive",
-        "logger",
-        "message_event",
-        "more_body",
-        "on_response",
-        "response_complete",
-        "response_started",
-        "scope",
-        "transport",
-        "waiting_for_100_continue",
-    )
-)
-_FLOW_ATTRIBUTES: Final = frozenset(("read_paused", "write_paused"))
+# Every private name of uvicorn that is used here, or set in place of uvicorn's own code.
+_PROTOCOL_METHODS: Final = """
+    connection_made connection_lost data_received on_body on_header on_headers_complete on_message_begin
+    on_message_complete on_response_complete on_url send_400_response shutdown timeout_keep_alive_handler
+    _unset_keepalive_if_required
+"""
+_PROTOCOL_ATTRIBUTES: Final = """
+    access_log access_logger app app_state client config cycle flow logger loop pipeline root_path scheme scope
+    server server_state tasks timeout_keep_alive timeout_keep_alive_task transport
+"""
+_CYCLE_ATTRIBUTES: Final = """
+    access_log access_logger body chunked_encoding default_headers disconnected expected_content_length flow
+    keep_alive logger message_event more_body on_response response_complete response_started scope transport
+    waiting_for_100_continue
+"""
+_FLOW_ATTRIBUTES: Final = "read_paused write_paused"
 
 
 def check_uvicorn() -> None:
     """Raise `ImportError`, naming what differs, unless this uvicorn has the private parts that are used here."""
-    problems = [
-        f"HttpToolsProtocol.{name}" for name in sorted(_PROTOCOL_METHODS) if not hasattr(HttpToolsProtocol, name)
-    ]
+    methods = sorted(_PROTOCOL_METHODS.split())
+    problems = [f"HttpToolsProtocol.{name}" for name in methods if not hasattr(HttpToolsProtocol, name)]
     # The names that a function's code uses include every attribute it sets, so no connection has to be made for this.
     for kind, needed in ((HttpToolsProtocol, _PROTOCOL_ATTRIBUTES), (FlowControl, _FLOW_ATTRIBUTES)):
-        missing = needed - set(kind.__init__.__code__.co_names)
+        missing = set(needed.split()) - set(kind.__init__.__code__.co_names)
         problems += [f"{kind.__name__}.{name}" for name in sorted(missing)]
     # `FastRequest` sets the attributes of a cycle itself: one that is new would be missing there, an old one gone.
     cycle: Any = RequestResponseCycle(**dict.fromkeys(signature(RequestResponseCycle).parameters))  # type: ignore[arg-type]  # any value will do
-    problems += [f"RequestResponseCycle.{name}" for name in sorted(vars(cycle).keys() ^ _CYCLE_ATTRIBUTES)]
+    problems += [f"RequestResponseCycle.{name}" for name in sorted(vars(cycle).keys() ^ set(_CYCLE_ATTRIBUTES.split()))]
     if problems:
         raise ImportError(f"uvicorn's private parts have changed: {', '.join(problems)}")
 
@@ -266,11 +216,12 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
         *args: Any,
         pending: PendingRequests | None = None,
         slow_readers: SlowReaders | None = None,
+        idle: IdleConnections | None = None,
         **more: Any,
     ) -> None:
         super().__init__(*args, **more)
-        self.pending = pending or PendingRequests()
-        self.slow_readers = slow_readers or SlowReaders()
+        idle = IdleConnections() if idle is None else idle
+        self.limit_by(pending or PendingRequests(), slow_readers or SlowReaders(), idle)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
         """A client connected."""
@@ -296,7 +247,9 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Start a request that is whole and whose head is cached; feed everything else to the parser."""
-        self._idle_since = None
+        if self._idle_since is not None:
+            self._idle_since = None
+            self.idle.discard(self)
         cycle = self.cycle
         # While a response is due, more requests (pipelining) are uvicorn's to queue; in mid-request, its parser's.
         if self._is_parsing or not (self._is_plain and (cycle is None or cycle.response_complete)):
@@ -414,6 +367,8 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
         """The parser has the headers; the app starts, whether the body is there or not."""
         self._is_in_body = True
         super().on_headers_complete()
+        if self.is_draining:
+            self._make_last(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """The parser has a part of the body."""
@@ -434,11 +389,23 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
             super().send_400_response(msg)
 
     def shutdown(self) -> None:
-        """Close after the response; a request that came in part is still answered."""
+        """Close after the response, or soon where none is due; a request that came in part is still answered."""
+        self._is_plain = False  # from now on requests go through the parser, which knows `_make_last`
         if self._head is not None:
             self._head = None
             self._feed(self._received)
+        if self.is_busy():
+            self._make_last(self.cycle)
         super().shutdown()
+
+    def is_busy(self) -> bool:
+        """Whether a response is due."""
+        return not (self.cycle is None or self.cycle.response_complete)
+
+    def _make_last(self, cycle: RequestResponseCycle) -> None:
+        """Have a response close the connection, and say so."""
+        cycle.keep_alive = False
+        cycle.default_headers = [*cycle.default_headers, (b"connection", b"close")]
 
     def _unset_keepalive_if_required(self) -> None:
         self._idle_since = None
@@ -459,6 +426,8 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
         # uvicorn sets a timer for each response and cancels it at the next request. Here one timer runs on and looks
         # at the time of the last response when it fires.
         self._idle_since = self.loop.time()
+        if not self._is_parsing:
+            self.idle.add(self)
         if self.timeout_keep_alive_task is None:
             self._set_timer(self.timeout_keep_alive)
 

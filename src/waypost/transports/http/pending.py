@@ -24,6 +24,8 @@ GRACE_S: Final = 1.0
 """How long a connection is never closed for another one: clients that all connect at once are not an attack."""
 MAX_BURST: Final = 4
 """How many times `max_pending_connections` may wait within the grace."""
+DRAIN_S: Final = 0.5
+"""How long an idle connection stays open when the server stops: its client may be sending a request right now."""
 _TICK_S: Final = 0.5
 
 
@@ -100,6 +102,30 @@ class PendingRequests:
         self._timer = running_loop().call_later(_TICK_S, self._tick) if self._waits else None
 
 
+class IdleConnections:
+    """The connections of one server that wait for a next request; when there are too many, the oldest is closed."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limit: Final = (limits or Limits()).max_idle_connections
+        self._idle: dict[LimitedConnection, None] = {}
+        """In the order in which they became idle."""
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def add(self, connection: LimitedConnection) -> None:
+        """The response of a connection is complete."""
+        self._idle[connection] = None
+        if len(self._idle) > self._limit:
+            oldest = next(iter(self._idle))
+            del self._idle[oldest]
+            oldest.transport.close()
+
+    def discard(self, connection: LimitedConnection) -> None:
+        """A connection has a request, or is closed."""
+        self._idle.pop(connection, None)
+
+
 class SlowReaders:
     """The connections of one server with more unread bytes than the operating system takes."""
 
@@ -173,8 +199,15 @@ class LimitedConnection(asyncio.Protocol):
     loop: asyncio.AbstractEventLoop
     pending: PendingRequests
     slow_readers: SlowReaders
+    idle: IdleConnections
     is_refused = False
     """Whether a refusal was sent; nothing that comes after it is read."""
+    is_draining = False
+    """Whether the server stops, so that the next response is the last."""
+
+    def limit_by(self, pending: PendingRequests, slow_readers: SlowReaders, idle: IdleConnections) -> None:
+        """Share the limits of all connections of a server."""
+        self.pending, self.slow_readers, self.idle = pending, slow_readers, idle
 
     def has_part(self) -> bool:
         """Whether a part of a request came that is not complete."""
@@ -205,6 +238,7 @@ class LimitedConnection(asyncio.Protocol):
         """Count it no longer."""
         self.pending.discard(self)
         self.slow_readers.discard(self)
+        self.idle.discard(self)
         super().connection_lost(exc)
 
     def refuse(self, status: int, message: str) -> None:
@@ -231,6 +265,26 @@ class LimitedConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close the connection at once."""
         self.transport.abort()
+
+    def shutdown(self) -> None:
+        """Close after the response, or soon where none is due.
+
+        Not at once: the client may be sending a request that would be lost without an answer. Responses say that they
+        are the last, because a client without that notice sends its next request into a closed connection.
+        """
+        self.is_draining = True
+        if self.is_busy():
+            super().shutdown()  # type: ignore[misc]  # uvicorn's, which closes after the response
+        else:
+            self.loop.call_later(DRAIN_S, self._close_idle)
+
+    def _close_idle(self) -> None:
+        if not (self.transport.is_closing() or self.is_busy()):
+            self.transport.close()
+
+    def is_busy(self) -> bool:
+        """Whether a response is due."""
+        raise NotImplementedError
 
     def _end_output(self) -> None:
         if not self.transport.is_closing() and self.transport.can_write_eof():

@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from waypost.transports.http.asgi import App, Event, Receive, Scope, Send
-from waypost.transports.http.pending import LimitedConnection, PendingRequests, SlowReaders
+from waypost.transports.http.pending import IdleConnections, LimitedConnection, PendingRequests, SlowReaders
 
 _CONNECTION: Final = "waypost.connection"
 """Where a plain connection stands in the state of its scopes, a copy of which each request gets."""
@@ -35,10 +35,10 @@ class PlainConnection(LimitedConnection, H11Protocol):
         *more: Any,
         pending: PendingRequests,
         slow_readers: SlowReaders,
+        idle: IdleConnections,
         **options: Any,
     ) -> None:
-        self.pending = pending
-        self.slow_readers = slow_readers
+        self.limit_by(pending, slow_readers, idle)
         super().__init__(config, server_state, {**app_state, _CONNECTION: self}, *more, **options)
         self._running = 0
 
@@ -52,6 +52,7 @@ class PlainConnection(LimitedConnection, H11Protocol):
         if self.is_refused:
             return
         if not self._running:
+            self.idle.discard(self)
             self._await_head()
             self._received += len(data)
         super().data_received(data)
@@ -72,6 +73,10 @@ class PlainConnection(LimitedConnection, H11Protocol):
             self._is_pending = True
             self.pending.add(self, self.pending.header_timeout)
 
+    def is_busy(self) -> bool:
+        """Whether a response is due."""
+        return self._running > 0
+
     def time_out(self) -> None:
         """Close the connection; an app that waits for the rest of the request sees a disconnect."""
         if self._running:
@@ -83,6 +88,7 @@ class PlainConnection(LimitedConnection, H11Protocol):
         """Run the app for a request whose head came; it counts until its body came too, whose deadline is the app's."""
         self._is_pending, self._received = False, 0
         self.pending.add(self, inf)
+        self.idle.discard(self)
         self._running += 1
 
         async def receive_counted() -> Event:
@@ -91,11 +97,18 @@ class PlainConnection(LimitedConnection, H11Protocol):
                 self.pending.discard(self)
             return event
 
+        async def send_draining(event: Event) -> None:
+            if self.is_draining and event["type"] == "http.response.start":
+                event["headers"] = [*event["headers"], (b"connection", b"close")]
+            await send(event)
+
         try:
-            await app(scope, receive_counted, send)
+            await app(scope, receive_counted, send_draining)
         finally:
             self._running -= 1
             self.pending.discard(self)
+            if not (self._running or self.transport.is_closing()):
+                self.idle.add(self)
 
 
 def report_heads(app: App) -> App:

@@ -7,11 +7,11 @@ import errno
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import closing as closing_socket
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import uvicorn
 
@@ -20,7 +20,7 @@ from waypost.loops import freeze_gc
 from waypost.settings import Limits
 from waypost.transports.http.app import HttpApp
 from waypost.transports.http.asgi import App
-from waypost.transports.http.pending import PendingRequests, SlowReaders
+from waypost.transports.http.pending import IdleConnections, PendingRequests, SlowReaders
 
 if TYPE_CHECKING:
     from waypost.transports.http.fast_uvicorn import FastConnection
@@ -36,6 +36,10 @@ _ADVICE: Final = {
 }
 
 
+Drain: TypeAlias = Callable[[Callable[[], Collection[asyncio.Task[Any]]]], Awaitable[bool]]
+"""Hands work over to others, given the requests that run; false where some of them have to be cancelled."""
+
+
 class Server(uvicorn.Server):
     """uvicorn that reports its address when it is ready, and ends open streams before it waits for connections."""
 
@@ -45,15 +49,22 @@ class Server(uvicorn.Server):
         opening: Callable[[], Awaitable[None]],
         ready: Callable[[str], None],
         closing: Callable[[], None],
+        draining: Drain,
     ) -> None:
         super().__init__(config)
         self._opening = opening
         self._ready = ready
         self._closing = closing
+        self._draining = draining
+        self._grace = float(_GRACE_S)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._terminated = False
+        self._drain: asyncio.Task[bool] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Call `opening`, start listening, then call `ready` with the address."""
         await self._opening()
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         freeze_gc()
         if self.started:
@@ -61,40 +72,56 @@ class Server(uvicorn.Server):
             self._ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop at a signal, and at once at a second SIGINT; unlike uvicorn, exit with status 0 after a signal."""
+        """Stop at a signal, and at once at a second SIGINT; unlike uvicorn, exit with status 0 after a signal.
+
+        SIGTERM drains, until the next signal.
+        """
+        if self._drain is not None and self._loop is not None:
+            # uvicorn's handlers run between two instructions of the loop, which has to wake up for this.
+            self._loop.call_soon_threadsafe(self._drain.cancel)
         self.force_exit = self.should_exit and sig == signal.SIGINT
+        self._terminated = self._terminated or sig == signal.SIGTERM
         self.should_exit = True
+
+    async def main_loop(self) -> None:
+        """Serve until a signal, then go on while work is handed over; sockets are closed after that."""
+        await super().main_loop()
+        if not self._terminated or self.force_exit:
+            return
+        self._drain = asyncio.ensure_future(self._draining(lambda: set(self.server_state.tasks)))
+        await asyncio.wait({self._drain})
+        if self._drain.cancelled() or not self._drain.result():
+            self._grace = 0.0
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then stop; requests that do not end in time are cancelled."""
         # uvicorn waits for all connections to close; a client that follows a stream never closes its own.
         self._closing()
-        cancelling = asyncio.get_running_loop().call_later(_GRACE_S, self._cancel_requests)
+        cancelling = asyncio.get_running_loop().call_later(self._grace, self._cancel_requests)
         await super().shutdown(sockets)
         cancelling.cancel()
 
     def _cancel_requests(self) -> None:
         tasks = list(self.server_state.tasks)
         if tasks:
-            _log.info("the hub is stopping; requests cancelled after %s s: %d", _GRACE_S, len(tasks))
+            _log.info("the hub is stopping; requests cancelled after %g s: %d", self._grace, len(tasks))
         for task in tasks:
             task.cancel()
 
 
 def serve(
     app: HttpApp,
-    host: str,
-    port: int,
+    listening: socket.socket,
     *,
     limits: Limits,
     opening: Callable[[], Awaitable[None]],
     ready: Callable[[str], None],
     closing: Callable[[], None],
+    draining: Drain,
 ) -> None:
-    """Serve until the process is asked to stop; an error of `opening` and an address that is taken are raised."""
-    listening = listen(host, port)
+    """Serve on a bound socket until the process is asked to stop; an error of `opening` is raised."""
     with closing_socket(listening):
-        Server(make_config(app, limits), opening, ready, closing).run(sockets=[listening])
+        Server(make_config(app, limits), opening, ready, closing, draining).run(sockets=[listening])
 
 
 def make_config(app: App, limits: Limits, *, is_plain: bool = False, **more: Any) -> uvicorn.Config:
@@ -105,7 +132,12 @@ def make_config(app: App, limits: Limits, *, is_plain: bool = False, **more: Any
 
         protocol, app = PlainConnection, report_heads(app)
     options: dict[str, Any] = {
-        "http": partial(protocol, pending=PendingRequests(limits), slow_readers=SlowReaders(limits)),
+        "http": partial(
+            protocol,
+            pending=PendingRequests(limits),
+            slow_readers=SlowReaders(limits),
+            idle=IdleConnections(limits),
+        ),
         "h11_max_incomplete_event_size": limits.max_header_bytes,
         "loop": "auto",
         "ws": "none",
@@ -131,11 +163,16 @@ def find_fast_protocol() -> type[FastConnection] | None:
     return FastConnection
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; `WaypostError` with advice where it cannot be bound."""
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """A socket bound to the address; `WaypostError` with advice where it cannot be bound.
+
+    Several that are shared may have one address; connections are divided among those that listen.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listening.bind((host, port))
     except (OSError, OverflowError) as error:

@@ -5,32 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 
-from waypost.config import Config, Loaded
+from waypost.config import Loaded
 from waypost.config.findings import Finding
-from waypost.config.models import Workflow
+from waypost.config.models import ExpandedCapability, ExpandedWorkflow, Workflow
 from waypost.errors import DefinitionError
-from waypost.workflows.checks.data_flow import (
-    check_capability_guards,
-    check_capability_reading,
-    check_data_flow,
-    check_reading,
-    check_satisfiability,
-    check_schema,
-)
+from waypost.workflows.checks import data_flow, structure
 from waypost.workflows.checks.places import Report, executors_at, executors_of
-from waypost.workflows.checks.structure import (
-    check_arguments,
-    check_capabilities,
-    check_circles,
-    check_dangers,
-    check_executors,
-    check_exposures,
-    check_places,
-    check_reachability,
-    check_references,
-    check_steps,
-    check_structure,
-)
 from waypost.workflows.definitions import resolve
 
 __all__ = ["check_workflows"]
@@ -41,54 +21,46 @@ def check_workflows(loaded: Loaded, known: Collection[str] | None) -> list[Findi
 
     `known` are the canonical names of the hub's capabilities; None if unknown, then names are not checked.
     """
-    report = Report(loaded)
+    report = Report(loaded, known)
     config = loaded.config
-    _check_capabilities(config, known, report)
+    structure.check_capabilities(config.capabilities, report)
+    for name, entry in config.capabilities.items():
+        data_flow.check_capability(name, entry, report)
+        if isinstance(entry, ExpandedCapability):
+            data_flow.check_secrets(entry.written, ("capabilities", name), report)
+        places = list(executors_at(entry, ("capabilities", name)))
+        structure.check_references(places, report)
+        structure.check_executors(places, report)
+        data_flow.check_schema(entry.input_schema, ("capabilities", name, "inputSchema"), report)
     for name, workflow in config.workflows.items():
-        _check_workflow(name, workflow, config, known, report)
-    check_circles(config, report)
-    check_exposures(config, known, report)
+        _check_workflow(name, workflow, report)
+    structure.check_circles(report)
+    structure.check_exposures(report)
     return report.findings
 
 
-def _check_capabilities(config: Config, known: Collection[str] | None, report: Report) -> None:
-    check_capabilities(config.capabilities, report)
-    check_capability_reading(config.capabilities, report)
-    check_capability_guards(config.capabilities, report)
-    for name, entry in config.capabilities.items():
-        places = list(executors_at(entry, ("capabilities", name)))
-        check_references(config, places, known, report)
-        check_executors(places, report)
-        check_schema(entry.input_schema, ("capabilities", name, "inputSchema"), report)
-
-
-def _check_workflow(
-    name: str, workflow: Workflow, config: Config, known: Collection[str] | None, report: Report
-) -> None:
-    path = ("workflows", name)
-    check_structure(workflow, path, report)
-    check_schema(workflow.input_schema, (*path, "inputSchema"), report)
-    check_steps(workflow, config, path, known, report)
-    _check_executors(workflow, config, path, known, report)
-    check_reading(workflow, config.capabilities, path, report)
+def _check_workflow(name: str, workflow: Workflow, report: Report) -> None:
+    path, capabilities = ("workflows", name), report.config.capabilities
+    structure.check_structure(workflow, path, report)
+    if isinstance(workflow, ExpandedWorkflow):
+        data_flow.check_secrets(workflow.written, path, report)
+    data_flow.check_schema(workflow.input_schema, (*path, "inputSchema"), report)
+    structure.check_steps(workflow, path, report)
+    places = list(executors_of(workflow, path))
+    structure.check_references(places, report)
+    structure.check_executors(places, report)
+    structure.check_places(places, capabilities, report)
+    for state, model in workflow.states.items():
+        for called, transition in model.transitions.items():
+            where = (*path, "states", state, "transitions", called, "inputSchema")
+            data_flow.check_schema(transition.input_schema, where, report)
+    data_flow.check_reading(workflow, path, report)
     resolved = workflow
     # What cannot be resolved was reported above; the checks below then use the workflow as written.
     with suppress(DefinitionError):
-        resolved = resolve(workflow, config.capabilities)
-    check_arguments(workflow, resolved, path, report)
-    check_reachability(resolved, path, report)
-    check_data_flow(workflow, resolved, config.capabilities, path, report)
-    check_satisfiability(workflow, resolved, path, report)
-    check_dangers(workflow, resolved, config.capabilities, path, report)
-
-
-def _check_executors(
-    workflow: Workflow, config: Config, path: tuple[str, str], known: Collection[str] | None, report: Report
-) -> None:
-    places = list(executors_of(workflow, path))
-    check_references(config, places, known, report)
-    check_executors(places, report)
-    check_places(places, config.capabilities, report)
-    for state, model in workflow.states.items():
-        for name, transition in model.transitions.items():
-            check_schema(transition.input_schema, (*path, "states", state, "transitions", name, "inputSchema"), report)
+        resolved = resolve(workflow, capabilities)
+    structure.check_arguments(workflow, resolved, path, report)
+    structure.check_reachability(resolved, path, report)
+    data_flow.check_data_flow(workflow, resolved, path, report)
+    data_flow.check_satisfiability(workflow, resolved, path, report)
+    structure.check_dangers(workflow, resolved, path, report)

@@ -7,28 +7,36 @@ finding is reported only where it is certain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import fields
+
 from waypost.capabilities.schemas.validators import Validator
-from waypost.config.findings import KeyPath
-from waypost.config.models import Capability, State, Transition, Workflow
+from waypost.config.findings import KeyPath, quoted
+from waypost.config.models import Capability, OnEnter, State, Step, Transition, Workflow
+from waypost.config.nodes import find_variables
 from waypost.errors import DefinitionError
-from waypost.kinds import ExecutorModel, GuardModel, nested_in
+from waypost.kinds import ExecutorModel, GuardModel, nested_in, nesting_fields
+from waypost.redaction import is_secret_variable
 from waypost.workflows.checks.places import Place, Report, executors_at, executors_of, look_through, reachable, ways
-from waypost.workflows.definitions import nearest
+from waypost.workflows.definitions import Capabilities, nearest
+from waypost.workflows.executors.kind import kind_of as kind_of_executor
 from waypost.workflows.executors.kind import templates_in
-from waypost.workflows.expressions import ORDERED, Compare, Literal, compile_expression, render
-from waypost.workflows.guards.kind import Fact, Has, TooManyWays, kind_of, ways_of, ways_together
+from waypost.workflows.expressions import MIRRORED, ORDERED, Compare, Expression, Literal, compile_expression, render
+from waypost.workflows.guards.kind import Fact, Has, TooManyWays, join_ways, kind_of, ways_of
 from waypost.workflows.scope import (
     GUARD_ROOTS,
     NESTED_ROOTS,
-    OUTPUT_ROOTS,
+    Mapping,
     Path,
     Scope,
+    Template,
     compile_mapping,
     compile_template,
+    is_number,
 )
 
 _OPEN_KEYWORDS: Final = frozenset({"patternProperties", "allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "if", "not"})
@@ -56,19 +64,14 @@ class Reader:
     def guard(self, guard: GuardModel, key: KeyPath) -> Iterator[Look]:
         """The paths in a guard."""
         for field in kind_of(guard).expressions:
-            yield from self._expression(getattr(guard, field), (*key, field))
+            yield from self._compile((*key, field), compile_expression, getattr(guard, field))
         for where, inner in nested_in(guard, GuardModel):
             yield from self.guard(inner, (*key, *where))
 
     def mapping(self, output: dict[str, Any], key: KeyPath) -> Iterator[Look]:
         """The paths in a mapping."""
         for name, value in output.items():
-            try:
-                compiled = compile_mapping({name: value}, OUTPUT_ROOTS)
-            except DefinitionError as error:
-                self._report_unreadable((*key, name), error)
-                continue
-            yield from (Look((*key, name), path) for path in compiled.paths)
+            yield from self._compile((*key, name), compile_mapping, {name: value})
 
     def template(self, value: Any, roots: frozenset[str], key: KeyPath) -> Iterator[Look]:
         """The paths in a template, each with its own key."""
@@ -79,62 +82,56 @@ class Reader:
             for index, item in enumerate(value):
                 yield from self.template(item, roots, (*key, index))
         else:
-            yield from self._compile_whole(value, roots, key)
+            yield from self._compile(key, compile_template, value, roots)
 
     def executor(self, place: Place) -> Iterator[Look]:
         """The paths in an executor, without those nested in it."""
         written = {name: value for name, value in templates_in(place.executor).items() if value is not None}
-        read = self.template if place.via is None else self._compile_whole
-        yield from read(written, place.roots, place.path)
+        if place.via is None:
+            yield from self.template(written, place.roots, place.path)
+        else:
+            yield from self._compile(place.path, compile_template, written, place.roots)
 
-    def _compile_whole(self, value: Any, roots: frozenset[str], key: KeyPath) -> Iterator[Look]:
+    def _compile(
+        self, key: KeyPath, compile: Callable[..., Expression | Mapping | Template], *given: Any
+    ) -> Iterator[Look]:
         try:
-            compiled = compile_template(value, roots)
+            yield from (Look(key, path) for path in compile(*given).paths)
         except DefinitionError as error:
-            self._report_unreadable(key, error)
-            return
-        yield from (Look(key, path) for path in compiled.paths)
-
-    def _expression(self, text: str, key: KeyPath) -> Iterator[Look]:
-        try:
-            compiled = compile_expression(text, GUARD_ROOTS)
-        except DefinitionError as error:
-            self._report_unreadable(key, error)
-            return
-        yield from (Look(key, path) for path in compiled.paths)
-
-    def _report_unreadable(self, key: KeyPath, error: DefinitionError) -> None:
-        if self._report is not None:
-            self._report.add(key, f"{error.message}; correct it", "WF030")
+            if self._report is not None:
+                self._report.add(key, f"{error.message}; correct it", "WF030")
 
 
-def check_reading(workflow: Workflow, capabilities: Mapping[str, Capability], path: KeyPath, report: Report) -> None:
+def check_reading(workflow: Workflow, path: KeyPath, report: Report) -> None:
     """Report everything in a workflow that cannot be parsed."""
-    reader = Reader(report)
+    _exhaust(_read_workflow(workflow, report.config.capabilities, path, Reader(report)))
+
+
+def _read_workflow(workflow: Workflow, capabilities: Capabilities, path: KeyPath, reader: Reader) -> Iterator[Look]:
     for name, state in workflow.states.items():
         key = (*path, "states", name)
         if state.on_enter is not None:
-            _read_all(reader.mapping(state.on_enter.output, (*key, "onEnter", "output")))
+            yield from reader.mapping(state.on_enter.output, (*key, "onEnter", "output"))
         for called, transition in state.transitions.items():
             where = (*key, "transitions", called)
-            _read_all(reader.guards(transition.guards, (*where, "guards")))
-            _read_all(reader.mapping(transition.output, (*where, "output")))
-            _read_all(reader.template(transition.prefill, GUARD_ROOTS, (*where, "prefill")))
+            yield from reader.guards(transition.guards, (*where, "guards"))
+            yield from reader.mapping(transition.output, (*where, "output"))
+            yield from reader.template(transition.prefill, GUARD_ROOTS, (*where, "prefill"))
             for index, branch in enumerate(transition.branches):
-                _read_all(reader.guard(branch.when, (*where, "branches", index, "when")))
+                yield from reader.guard(branch.when, (*where, "branches", index, "when"))
     for place in look_through(executors_of(workflow, path), capabilities):
         # What is wrong in every place is reported once, at the capability.
         if place.via is None or _can_parse(place.executor):
-            _read_all(reader.executor(place))
+            yield from reader.executor(place)
 
 
-def check_capability_reading(capabilities: Mapping[str, Capability], report: Report) -> None:
-    """Report everything in `capabilities` that cannot be parsed."""
-    reader = Reader(report)
-    for name, entry in capabilities.items():
-        _read_all(reader.guards(entry.guards, ("capabilities", name, "guards")))
-        for place in executors_at(entry, ("capabilities", name)):
-            _read_all(reader.executor(place))
+def check_capability(name: str, entry: Capability, report: Report) -> None:
+    """Report what cannot be parsed in an entry of `capabilities`, and guards that can never hold."""
+    path, reader = ("capabilities", name), Reader(report)
+    _exhaust(reader.guards(entry.guards, (*path, "guards")))
+    for place in executors_at(entry, path):
+        _exhaust(reader.executor(place))
+    _check_list(entry.guards, path, report)
 
 
 def check_schema(schema: dict[str, Any] | None, key: KeyPath, report: Report) -> None:
@@ -147,6 +144,37 @@ def check_schema(schema: dict[str, Any] | None, key: KeyPath, report: Report) ->
         report.add(key, f"{error.message}; correct it", "WF031")
 
 
+def check_secrets(written: Workflow | Capability, path: KeyPath, report: Report) -> None:
+    """Report variables with the name of a secret in texts that become data of instances, or that callers see."""
+    for key, text in _visible_texts(written, path):
+        for name in sorted(filter(is_secret_variable, find_variables(text))):
+            sentence = (
+                f"the value of {quoted(name)} would be stored and shown to callers; write it in `env`, `headers` or "
+                "`args` of an executor, or rename the variable if it is no secret"
+            )
+            report.add(key, sentence, "WF070")
+
+
+def _visible_texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    """The texts of a definition, without what its executors and steps get alone."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _visible_texts(item, (*path, index))
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _visible_texts(item, (*path, name))
+    elif isinstance(value, Struct):
+        hidden: Iterable[str] = ("config", "prompt_template") if isinstance(value, Step) else ()
+        if isinstance(value, ExecutorModel):
+            kept = {"idempotency_key", *kind_of_executor(value).stored, *nesting_fields(type(value), ExecutorModel)}
+            hidden = set(value.__struct_fields__) - kept
+        for field in fields(value):
+            if field.name not in hidden:
+                yield from _visible_texts(getattr(value, field.name), (*path, field.encode_name))
+
+
 def _can_parse(executor: ExecutorModel) -> bool:
     try:
         compile_template(templates_in(executor), NESTED_ROOTS)
@@ -155,7 +183,7 @@ def _can_parse(executor: ExecutorModel) -> bool:
     return True
 
 
-def _read_all(looks: Iterator[Look]) -> None:
+def _exhaust(looks: Iterator[Look]) -> None:
     """Consume an iterator, for the findings that it reports."""
     for _ in looks:
         pass
@@ -170,23 +198,24 @@ class Moment:
     arguments: frozenset[str] | None
 
 
-def check_data_flow(
-    workflow: Workflow, resolved: Workflow, capabilities: Mapping[str, Capability], path: KeyPath, report: Report
-) -> None:
+def check_data_flow(workflow: Workflow, resolved: Workflow, path: KeyPath, report: Report) -> None:
     """Report every path that reads something that is written on no path to it."""
     entered, settled = _find_written_slots(workflow)
+    capabilities = report.config.capabilities
     given = list_properties(workflow.input_schema)
     for name in workflow.states:
         if name not in settled:
             continue
         state, key = workflow.states[name], (*path, "states", name)
-        _check_reads(_reads_on_entry(state, key, capabilities), Moment(entered[name], given, None), report)
+        _check_reads(
+            _reads(state.on_enter, (*key, "onEnter"), capabilities), Moment(entered[name], given, None), report
+        )
         for called, transition in state.transitions.items():
             where = (*key, "transitions", called)
             arguments = _arguments(resolved.states[name].transitions[called])
             before = Moment(settled[name], given, arguments)
             after = Moment(settled[name] | transition.output.keys(), given, arguments)
-            _check_reads(_reads_before(transition, where, capabilities), before, report)
+            _check_reads(_reads(transition, where, capabilities), before, report)
             for index, branch in enumerate(transition.branches):
                 _check_reads(Reader().guard(branch.when, (*where, "branches", index, "when")), after, report)
             prefilled = Reader().template(transition.prefill, GUARD_ROOTS, (*where, "prefill"))
@@ -234,19 +263,13 @@ def _arguments(transition: Transition) -> frozenset[str] | None:
     return list_properties(transition.input_schema)
 
 
-def _reads_on_entry(state: State, key: KeyPath, capabilities: Mapping[str, Capability]) -> Iterator[Look]:
-    if state.on_enter is None:
-        return
-    for place in look_through(executors_at(state.on_enter, (*key, "onEnter")), capabilities):
+def _reads(move: Transition | OnEnter | None, key: KeyPath, capabilities: Capabilities) -> Iterator[Look]:
+    if isinstance(move, Transition):
+        yield from Reader().guards(move.guards, (*key, "guards"))
+    for place in look_through(executors_at(move, key), capabilities):
         yield from Reader().executor(place)
-    yield from Reader().mapping(state.on_enter.output, (*key, "onEnter", "output"))
-
-
-def _reads_before(transition: Transition, key: KeyPath, capabilities: Mapping[str, Capability]) -> Iterator[Look]:
-    yield from Reader().guards(transition.guards, (*key, "guards"))
-    for place in look_through(executors_at(transition, key), capabilities):
-        yield from Reader().executor(place)
-    yield from Reader().mapping(transition.output, (*key, "output"))
+    if move is not None:
+        yield from Reader().mapping(move.output, (*key, "output"))
 
 
 def _check_reads(looks: Iterable[Look], moment: Moment, report: Report) -> None:
@@ -267,7 +290,6 @@ def _hint(name: str, there: frozenset[str]) -> str:
     return nearest(name, there) if there else "write it first, or read something else"
 
 
-_MIRRORED: Final = {"==": "==", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "contains": "in", "in": "contains"}
 _OPPOSITE: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _TYPES: Final = frozenset({"number", "text", "list", "other"})
 _TRUE: Final = Literal.of(True)
@@ -319,8 +341,8 @@ def _to_claim(fact: Fact) -> tuple[Path, Claim] | bool | None:
             return atom, Claim("==", _TRUE, holds)
         case Compare(op, Path() as path, Literal() as value):
             return path, Claim(op, value, holds)
-        case Compare(op, Literal() as value, Path() as path) if op in _MIRRORED:
-            return path, Claim(_MIRRORED[op], value, holds)
+        case Compare(op, Literal() as value, Path() as path) if op in MIRRORED:
+            return path, Claim(MIRRORED[op], value, holds)
         case Compare(_, Literal(), Literal()):
             return _evaluate(render(atom), _NOTHING) in (holds, None)
         case Compare(op, left, right) if left == right and op in ("==", "<", ">"):
@@ -355,7 +377,7 @@ def _is_impossible(claims: list[Claim]) -> bool:
     if not kinds:
         return True
     if kinds == {"number"}:
-        return _has_no_value([claim for claim in claims if _is_number(claim.value.value)], claims)
+        return _has_no_value([claim for claim in claims if is_number(claim.value.value)], claims)
     if kinds == {"text"}:
         texts = [claim for claim in claims if isinstance(claim.value.value, str)]
         # A text cannot begin in two ways, unless one beginning is part of the other.
@@ -379,16 +401,12 @@ def _allowed_types(claim: Claim) -> frozenset[str]:
     """What kind of value a claim allows."""
     value = claim.value.value
     if claim.op in ORDERED:
-        return frozenset({"number"} if _is_number(value) else {"text"} if isinstance(value, str) else ())
+        return frozenset({"number"} if is_number(value) else {"text"} if isinstance(value, str) else ())
     if claim.op == "matches":
         return frozenset({"text"})
     if claim.op in ("starts_with", "in"):
         return frozenset({"text"} if isinstance(value, str) else ())
     return frozenset({"text", "list"} if isinstance(value, str) else {"list"})
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _has_no_value(bounds: list[Claim], claims: list[Claim]) -> bool:
@@ -418,7 +436,7 @@ _ADVICE = "correct it, or remove what it is for"
 def can_hold(guards: list[GuardModel]) -> bool:
     """Whether guards may hold together; false only where it is certain that they never do."""
     try:
-        return not all(contradict(way) for way in ways_together(ways_of(guard, True) for guard in guards))
+        return not all(contradict(way) for way in join_ways(ways_of(guard, True) for guard in guards))
     except TooManyWays:
         return True
 
@@ -434,12 +452,6 @@ def check_satisfiability(workflow: Workflow, resolved: Workflow, path: KeyPath, 
             if not is_reported and not can_hold(resolved.states[state].transitions[name].guards):
                 sentence = f"its guards and those of the capability can never hold together; {_ADVICE}"
                 report.add((*where, "executor"), sentence, "WF055")
-
-
-def check_capability_guards(capabilities: Mapping[str, Capability], report: Report) -> None:
-    """Report guards of `capabilities` that can never hold."""
-    for name, entry in capabilities.items():
-        _check_list(entry.guards, ("capabilities", name), report)
 
 
 def _check_list(guards: list[GuardModel], path: KeyPath, report: Report) -> bool:

@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from waypost.config import Loaded
-from waypost.config.findings import Finding, KeyPath
+from waypost.config.findings import Finding, KeyPath, quoted
 from waypost.config.models import Capability, Expose, OnEnter, Reliability, Transition, Workflow
 from waypost.errors import DefinitionError
 from waypost.kinds import ExecutorModel, nested_in
-from waypost.workflows.definitions import resolve_capability
+from waypost.workflows.definitions import nearest, resolve_capability
 from waypost.workflows.executors.capability import CapabilityCall
 from waypost.workflows.executors.kind import kind_of
 from waypost.workflows.scope import GUARD_ROOTS, NESTED_ROOTS
 
+_Item = TypeVar("_Item")
+
 
 class Report:
-    """Findings about one configuration, each once."""
+    """Findings about one configuration, each once.
 
-    def __init__(self, loaded: Loaded) -> None:
-        self._root = loaded.root
+    `known` are the canonical names of the hub's capabilities; None if unknown, then names are not checked.
+    """
+
+    def __init__(self, loaded: Loaded, known: Collection[str] | None) -> None:
+        self.root = loaded.root
+        self.config = loaded.config
+        self.known = known
         self._found: dict[Finding, None] = {}
 
     def add(self, path: KeyPath, message: str, code: str) -> None:
         """Add a finding about the key at `path`; a missing key has the line of its parent."""
-        node = self._root
-        for part in path:
-            child = node.at(part)
-            if child is None:
-                break
-            node = child
-        self._found[node.finding(path, message, code)] = None
+        self._found[self.root.nearest(path).finding(path, message, code)] = None
+
+    def add_unknown(self, path: KeyPath, noun: str, name: str, known: Iterable[str], code: str) -> None:
+        """Add a finding about a name that does not exist, with similar ones of those that do."""
+        self.add(path, f"there is no {noun} {quoted(name)}; {nearest(name, known)}", code)
 
     @property
     def findings(self) -> list[Finding]:
@@ -149,24 +155,17 @@ def find_reachable(starts: Collection[str], steps: Mapping[str, Collection[str]]
     return found
 
 
-def onward(found: list[Way], keep: Callable[[Way], bool] = lambda way: True) -> dict[str, list[str]]:
-    """The targets of each state, by the edges that are kept."""
-    steps: dict[str, list[str]] = {}
-    for way in found:
-        if keep(way):
-            steps.setdefault(way.source, []).append(way.target)
-    return steps
-
-
-def backward(found: list[Way]) -> dict[str, list[str]]:
-    """The sources of each state."""
-    steps: dict[str, list[str]] = {}
-    for way in found:
-        steps.setdefault(way.target, []).append(way.source)
-    return steps
+def group(pairs: Iterable[tuple[str, _Item]]) -> dict[str, list[_Item]]:
+    """What stands beside each name, such as the targets of each state."""
+    found: dict[str, list[_Item]] = {}
+    for name, item in pairs:
+        found.setdefault(name, []).append(item)
+    return found
 
 
 def reachable(workflow: Workflow) -> set[str]:
     """The states that an instance can reach."""
     start = workflow.initial_state
-    return find_reachable([start], onward(ways(workflow))) if start in workflow.states and start is not None else set()
+    if start is None or start not in workflow.states:
+        return set()
+    return find_reachable([start], group((way.source, way.target) for way in ways(workflow)))

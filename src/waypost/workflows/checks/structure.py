@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -25,17 +26,15 @@ from waypost.config.models import (
     Workflow,
 )
 from waypost.errors import DefinitionError
-from waypost.workflows.checks.data_flow import Look, Reader, check_schema
+from waypost.workflows.checks.data_flow import Look, Reader, check_schema, list_properties
 from waypost.workflows.checks.places import (
     Place,
     Report,
-    Way,
-    backward,
     executors_at,
     executors_of,
     find_reachable,
+    group,
     look_through,
-    onward,
     reachable,
     ways,
 )
@@ -49,18 +48,18 @@ WORKFLOW_PREFIX = "workflow:"
 SKILL_PREFIX = "skill:"
 
 
-def check_references(config: Config, places: Iterable[Place], known: Collection[str] | None, report: Report) -> None:
+def check_references(places: Iterable[Place], report: Report) -> None:
     """Report every executor that names something that does not exist."""
     for place in places:
         for reference in names_in(place.executor):
             where = (*place.path, reference.key)
             match reference.target:
                 case "capability":
-                    _check_call(place, reference, config, known, report)
+                    _check_call(place, reference, report)
                 case "workflow":
-                    check_workflow_name(reference.name, config, where, report)
+                    check_workflow_name(reference.name, where, report)
                 case type() as kind:
-                    _check_connection(reference.name, kind, config.connections, where, report)
+                    _check_connection(reference.name, kind, where, report)
 
 
 def check_executors(places: Iterable[Place], report: Report) -> None:
@@ -83,8 +82,7 @@ def check_capabilities(capabilities: Mapping[str, Capability], report: Report) -
     for name, entry in capabilities.items():
         path = ("capabilities", name)
         if entry.wraps is not None and entry.wraps not in capabilities:
-            sentence = f"there is no capability {quoted(entry.wraps)}; {nearest(entry.wraps, capabilities)}"
-            report.add((*path, "wraps"), sentence, "WF012")
+            report.add_unknown((*path, "wraps"), "capability", entry.wraps, capabilities, "WF012")
             continue
         if entry.wraps is None and entry.executor is None:
             report.add(path, f"the capability {quoted(name)} runs nothing; give it `executor` or `wraps`", "WF013")
@@ -93,16 +91,13 @@ def check_capabilities(capabilities: Mapping[str, Capability], report: Report) -
             report.add((*path, "wraps" if entry.wraps is not None else "executor"), sentence, "WF013")
 
 
-def check_capability_name(
-    name: str, config: Config, path: KeyPath, known: Collection[str] | None, report: Report
-) -> None:
+def check_capability_name(name: str, path: KeyPath, report: Report) -> None:
     """Report a call of an unknown capability."""
+    known, config = report.known, report.config
     if name.startswith(WORKFLOW_PREFIX):
-        check_workflow_name(name.removeprefix(WORKFLOW_PREFIX), config, path, report)
-        return
-    if known is not None and name not in known and not _may_be_offered_later(name, config):
-        sentence = f"there is no capability {quoted(name)}; {nearest(name, {*known, *config.capabilities})}"
-        report.add(path, sentence, "WF012")
+        check_workflow_name(name.removeprefix(WORKFLOW_PREFIX), path, report)
+    elif known is not None and name not in known and not _may_be_offered_later(name, config):
+        report.add_unknown(path, "capability", name, {*known, *config.capabilities}, "WF012")
 
 
 def _may_be_offered_later(name: str, config: Config) -> bool:
@@ -126,15 +121,19 @@ def may_bring(one: Import, name: str, connections: Mapping[str, Connection]) -> 
     return own not in one.exclude and (not one.include or own in one.include)
 
 
+def executors_in(config: Config) -> Iterator[Place]:
+    """Every executor of a configuration."""
+    for name, workflow in config.workflows.items():
+        yield from executors_of(workflow, ("workflows", name))
+    for name, entry in config.capabilities.items():
+        yield from executors_at(entry, ("capabilities", name))
+    for index, exposed in enumerate(config.proxy.expose):
+        yield from executors_at(exposed, ("proxy", "expose", index))
+
+
 def called_names(config: Config) -> Iterator[tuple[KeyPath, str]]:
     """Every capability name that a configuration calls, with its key."""
-    places = [place for name, one in config.workflows.items() for place in executors_of(one, ("workflows", name))]
-    places += [
-        place for name, one in config.capabilities.items() for place in executors_at(one, ("capabilities", name))
-    ]
-    for index, entry in enumerate(config.proxy.expose):
-        places += executors_at(entry, ("proxy", "expose", index))
-    for place in places:
+    for place in executors_in(config):
         for key, target, name in names_in(place.executor):
             if target == "capability" and name not in config.capabilities:
                 yield (*place.path, key), name
@@ -144,15 +143,15 @@ def called_names(config: Config) -> Iterator[tuple[KeyPath, str]]:
                 yield ("workflows", name, "steps", index, "capability"), step.capability
 
 
-def check_workflow_name(name: str, config: Config, path: KeyPath, report: Report) -> None:
+def check_workflow_name(name: str, path: KeyPath, report: Report) -> None:
     """Report the name of an unknown workflow."""
-    if name not in config.workflows:
-        report.add(path, f"there is no workflow {quoted(name)}; {nearest(name, config.workflows)}", "WF014")
+    if name not in report.config.workflows:
+        report.add_unknown(path, "workflow", name, report.config.workflows, "WF014")
 
 
-def check_circles(config: Config, report: Report) -> None:
+def check_circles(report: Report) -> None:
     """Report workflows that start each other in a cycle."""
-    starts = {name: dict(_started_workflows(name, workflow, config)) for name, workflow in config.workflows.items()}
+    starts = {name: dict(_started_workflows(name, report.config)) for name in report.config.workflows}
     for name, others in starts.items():
         for other, path in others.items():
             if name in find_reachable([other], starts):
@@ -161,26 +160,21 @@ def check_circles(config: Config, report: Report) -> None:
                 report.add(path, sentence, "WF015")
 
 
-def _check_connection(
-    name: str, wanted: type[Connection], connections: Mapping[str, Connection], path: KeyPath, report: Report
-) -> None:
-    kind = wanted.__struct_config__.tag
+def _check_connection(name: str, wanted: type[Connection], path: KeyPath, report: Report) -> None:
+    kind, connections = wanted.__struct_config__.tag, report.config.connections
     fitting = [other for other, connection in connections.items() if connection.__struct_config__.tag == kind]
     if name not in connections:
-        sentence = f"there is no connection {quoted(name)}; {nearest(name, fitting)}"
-        report.add(path, sentence, "WF010")
+        report.add_unknown(path, "connection", name, fitting, "WF010")
     elif name not in fitting:
         other = connections[name].__struct_config__.tag
         sentence = f"the connection {quoted(name)} is of the kind `{other}`; name one of the kind `{kind}`"
         report.add(path, sentence, "WF011")
 
 
-def _check_call(
-    place: Place, reference: Reference, config: Config, known: Collection[str] | None, report: Report
-) -> None:
-    path, name, call = place.path, reference.name, place.executor
-    if name not in config.capabilities:
-        check_capability_name(name, config, (*path, reference.key), known, report)
+def _check_call(place: Place, reference: Reference, report: Report) -> None:
+    path, name, call, capabilities = place.path, reference.name, place.executor, report.config.capabilities
+    if name not in capabilities:
+        check_capability_name(name, (*path, reference.key), report)
         return
     if isinstance(call, CapabilityCall) and call.arguments is not None:
         sentence = (
@@ -188,16 +182,12 @@ def _check_call(
             "put them into the capability's own executor"
         )
         report.add((*path, "arguments"), sentence, "WF016")
-    if path[0] == "workflows" and path[4:5] == ("onEnter",) and _entry_has_guards(name, config.capabilities):
-        sentence = f"{quoted(name)} has guards, which nothing checks here; run it in a transition"
-        report.add((*path, reference.key), sentence, "WF017")
-
-
-def _entry_has_guards(name: str, capabilities: Mapping[str, Capability]) -> bool:
-    try:
-        return bool(resolve_capability(name, capabilities).guards)
-    except DefinitionError:
-        return False
+    # An entry that cannot be resolved is reported where it is written.
+    with suppress(DefinitionError):
+        on_entry = path[0] == "workflows" and path[4:5] == ("onEnter",)
+        if on_entry and resolve_capability(name, capabilities).guards:
+            sentence = f"{quoted(name)} has guards, which nothing checks here; run it in a transition"
+            report.add((*path, reference.key), sentence, "WF017")
 
 
 def made_from(entry: Capability, name: str) -> Iterator[str]:
@@ -208,8 +198,8 @@ def made_from(entry: Capability, name: str) -> Iterator[str]:
         yield from (one.name for one in names_in(place.executor) if one.target == "capability")
 
 
-def _started_workflows(name: str, workflow: Workflow, config: Config) -> Iterator[tuple[str, KeyPath]]:
-    path: KeyPath = ("workflows", name)
+def _started_workflows(name: str, config: Config) -> Iterator[tuple[str, KeyPath]]:
+    workflow, path = config.workflows[name], ("workflows", name)
     for place in look_through(executors_of(workflow, path), config.capabilities):
         for key, target, called in names_in(place.executor):
             if target == "workflow" or (target == "capability" and called.startswith(WORKFLOW_PREFIX)):
@@ -219,17 +209,17 @@ def _started_workflows(name: str, workflow: Workflow, config: Config) -> Iterato
             yield step.capability.removeprefix(WORKFLOW_PREFIX), (*path, "steps", index, "capability")
 
 
-def check_exposures(config: Config, known: Collection[str] | None, report: Report) -> None:
+def check_exposures(report: Report) -> None:
     """Report entries of `proxy.expose` that cannot be offered."""
-    for index, entry in enumerate(config.proxy.expose):
+    for index, entry in enumerate(report.config.proxy.expose):
         path = ("proxy", "expose", index)
-        if _check_form(entry, config, path, report):
-            _check_entry(entry, config, path, known, report)
+        if _check_form(entry, path, report):
+            _check_entry(entry, path, report)
 
 
-def _check_form(entry: Expose, config: Config, path: KeyPath, report: Report) -> bool:
+def _check_form(entry: Expose, path: KeyPath, report: Report) -> bool:
     """Whether an entry has the form of one of the two variants."""
-    name = entry.capability
+    name, capabilities = entry.capability, report.config.capabilities
     if (entry.name is None) == (name is None):
         sentence = (
             "an entry has `name`, where it is written here, or `capability`, which names one; give one of the two"
@@ -237,9 +227,8 @@ def _check_form(entry: Expose, config: Config, path: KeyPath, report: Report) ->
         report.add(path, sentence, "WF060")
     elif name is None and entry.as_ is not None:
         report.add((*path, "as"), "`as` is the name of a `capability`; what is written here has `name`", "WF060")
-    elif name is not None and name not in config.capabilities:
-        sentence = f"there is no capability {quoted(name)}; {nearest(name, config.capabilities)}"
-        report.add((*path, "capability"), sentence, "WF012")
+    elif name is not None and name not in capabilities:
+        report.add_unknown((*path, "capability"), "capability", name, capabilities, "WF012")
     elif name is not None and entry.as_ is None and not _is_tool_name(name):
         report.add((*path, "capability"), f"{quoted(name)} is no name for a tool; give it one with `as`", "WF060")
     else:
@@ -255,33 +244,49 @@ def _is_tool_name(name: str) -> bool:
     return True
 
 
-def _check_entry(entry: Expose, config: Config, path: KeyPath, known: Collection[str] | None, report: Report) -> None:
+def _check_entry(entry: Expose, path: KeyPath, report: Report) -> None:
+    capabilities = report.config.capabilities
     places = [dataclasses.replace(place, exposed=True) for place in executors_at(entry, path)]
-    check_references(config, places, known, report)
+    check_references(places, report)
     check_executors(places, report)
     check_schema(entry.input_schema, (*path, "inputSchema"), report)
     _check_root(entry.input_schema, (*path, "inputSchema"), report)
-    inner = _resolve_named(entry, config)
+    inner = _resolve_named(entry, capabilities)
     if inner is None:
         return
     named = (*path, "capability")
     if entry.input_schema is None:
         _check_root(inner.input_schema, named, report)
     of_inner = [dataclasses.replace(place, path=named, via="", exposed=True) for place in executors_at(inner, path)]
-    every = [*look_through(places, config.capabilities), *of_inner]
+    every = [*look_through(places, capabilities), *of_inner]
     check_places(every, {}, report)
     for guard, where in [*((one, (*path, "guards")) for one in entry.guards), *((one, named) for one in inner.guards)]:
         if guards.kind_of(guard).needs_instance(guard):
             report.add(where, "only workflows have evidence, so this guard never holds", "WF061")
-    _check_looks(entry, inner, every, path, report)
+    for look in _looks(entry, inner, every, path, report):
+        if look.path.root in ("context", "input", "workflow"):
+            sentence = f"there is nothing at {quoted(look.path.text)} outside of a workflow; use `$.arguments`"
+            report.add(look.key, sentence, "WF062")
+        elif look.path.root == "arguments" and look.path.keys:
+            _check_argument(str(look.path.keys[0]), entry.input_schema or inner.input_schema, look.key, report)
 
 
-def _resolve_named(entry: Expose, config: Config) -> Capability | None:
+def _check_argument(name: str, schema: dict[str, Any] | None, key: KeyPath, report: Report) -> None:
+    """Report an argument that callers of an exposed tool cannot give, or do not learn of."""
+    given = list_properties(schema)
+    if schema is None:
+        sentence = f"`$.arguments.{name}` does not exist: without `inputSchema` the tool has no arguments; add it"
+        report.add(key, sentence, "WF063")
+    elif given is not None and name not in given:
+        report.add(key, f"`$.arguments.{name}` does not exist; {nearest(name, given)}", "WF054")
+
+
+def _resolve_named(entry: Expose, capabilities: Mapping[str, Capability]) -> Capability | None:
     """The capability that an entry names, an empty one if it names none, `None` if it cannot be resolved."""
     if entry.capability is None:
         return Capability()
     try:
-        found = resolve_capability(entry.capability, config.capabilities)
+        found = resolve_capability(entry.capability, capabilities)
     except DefinitionError:  # it was noted where it is written
         return None
     return found if entry.executor is None else replace(found, executor=None)
@@ -296,13 +301,6 @@ def _check_root(schema: dict[str, Any] | None, key: KeyPath, report: Report) -> 
         read_header_parameters(schema)
     except DefinitionError as error:
         report.add(key, error.message, "WF031")
-
-
-def _check_looks(entry: Expose, inner: Capability, places: list[Place], path: KeyPath, report: Report) -> None:
-    for look in _looks(entry, inner, places, path, report):
-        if look.path.root in ("context", "input", "workflow"):
-            sentence = f"there is nothing at {quoted(look.path.text)} outside of a workflow; use `$.arguments`"
-            report.add(look.key, sentence, "WF062")
 
 
 def _looks(entry: Expose, inner: Capability, places: list[Place], path: KeyPath, report: Report) -> Iterator[Look]:
@@ -373,7 +371,7 @@ def _required_arguments(schema: dict[str, Any]) -> list[Any]:
 
 def _check_state_name(workflow: Workflow, name: str, path: KeyPath, report: Report) -> None:
     if name not in workflow.states:
-        report.add(path, f"there is no state {quoted(name)}; {nearest(name, workflow.states)}", "WF003")
+        report.add_unknown(path, "state", name, workflow.states, "WF003")
 
 
 def _check_reserved_name(name: str, kind: str, path: KeyPath, report: Report) -> None:
@@ -424,7 +422,7 @@ def _check_ends(workflow: Workflow, here: set[str], states: KeyPath, report: Rep
         if not dead:
             report.add(states, "no state is terminal; give one `terminal: true`", "WF052")
         return
-    ending = find_reachable(terminal, backward(ways(workflow)))
+    ending = find_reachable(terminal, group((way.target, way.source) for way in ways(workflow)))
     for name in workflow.states:
         if name in here and name not in ending and name not in dead:
             sentence = f"no terminal state can be reached from {quoted(name)}; add a transition that leads to one"
@@ -437,11 +435,11 @@ def _check_circles(workflow: Workflow, here: set[str], states: KeyPath, report: 
         for name in here
         if (out := workflow.states[name].transitions) and all(one.actor == "deterministic" for one in out.values())
     }
-
-    def stays(way: Way) -> bool:
-        return way.transition is not None and way.source in automatic and way.target in automatic
-
-    steps = onward(ways(workflow), stays)
+    steps = group(
+        (way.source, way.target)
+        for way in ways(workflow)
+        if way.transition is not None and way.source in automatic and way.target in automatic
+    )
     reported: set[str] = set()
     for name in workflow.states:
         ring = _shortest_circle(name, steps) if name not in reported else None
@@ -470,7 +468,11 @@ def _shortest_circle(start: str, steps: dict[str, list[str]]) -> list[str] | Non
 
 
 def _check_candidates(state: State, transitions: KeyPath, report: Report) -> None:
-    free = [name for name, way in state.transitions.items() if way.actor == "deterministic" and not _has_guards(way)]
+    free = [
+        name
+        for name, way in state.transitions.items()
+        if way.actor == "deterministic" and not way.guards and not (way.evidence and way.evidence.requires)
+    ]
     for name in free[1:]:
         sentence = (
             f"{quoted(name)} and {quoted(free[0])} are both taken automatically and have no guards; "
@@ -479,30 +481,27 @@ def _check_candidates(state: State, transitions: KeyPath, report: Report) -> Non
         report.add((*transitions, name), sentence, "WF056")
 
 
-def _has_guards(transition: Transition) -> bool:
-    return bool(transition.guards or (transition.evidence and transition.evidence.requires))
-
-
 Onward: TypeAlias = dict[str, list[str]]
 END: Final = "end"
 
 
-def check_steps(
-    workflow: Workflow, config: Config, path: KeyPath, known: Collection[str] | None, report: Report
-) -> None:
+def check_steps(workflow: Workflow, path: KeyPath, report: Report) -> None:
     """Report steps with unknown names, inputs that do not exist yet, and loops."""
     named: dict[str, int] = {}
     onward = {str(place): _following_steps(place, workflow.steps) for place in range(1, len(workflow.steps) + 1)}
     for place, step in enumerate(workflow.steps, 1):
         where = (*path, "steps", place - 1)
         _check_step(step, where, report)
-        if step.capability is not None and step.capability in config.capabilities:
+        if step.capability is not None and step.capability in report.config.capabilities:
             sentence = f"{quoted(step.capability)} is an entry of `capabilities`, which only transitions can run"
             report.add((*where, "capability"), sentence, "WF012")
         elif step.capability is not None:
-            check_capability_name(step.capability, config, (*where, "capability"), known, report)
+            check_capability_name(step.capability, (*where, "capability"), report)
         if step.input_from is not None:
-            _check_source(step.input_from, place, workflow.steps, onward, (*where, "input_from"), report)
+            source = _check_step_reference(step.input_from, workflow.steps, (*where, "input_from"), report)
+            if source is not None and (source == place or str(place) not in find_reachable([str(source)], onward)):
+                sentence = f"step {source} has not run when step {place} starts; name an earlier step"
+                report.add((*where, "input_from"), sentence, "WF045")
         for number, route in enumerate(step.routes):
             target = _check_step_reference(route.goto, workflow.steps, (*where, "routes", number, "goto"), report)
             if target is not None and target <= place:
@@ -528,18 +527,8 @@ def _check_step_reference(reference: str | int, steps: list[Step], path: KeyPath
     if place is None and isinstance(reference, int):
         report.add(path, f"there is no step {reference}; positions go from 1 to {len(steps)}", "WF040")
     elif place is None:
-        names = [name for name in map(step_name, steps) if name]
-        report.add(path, f"there is no step {quoted(str(reference))}; {nearest(str(reference), names)}", "WF040")
+        report.add_unknown(path, "step", str(reference), filter(None, map(step_name, steps)), "WF040")
     return place
-
-
-def _check_source(
-    reference: str | int, place: int, steps: list[Step], onward: Onward, path: KeyPath, report: Report
-) -> None:
-    source = _check_step_reference(reference, steps, path, report)
-    if source is not None and (source == place or str(place) not in find_reachable([str(source)], onward)):
-        sentence = f"step {source} has not run when step {place} starts; name an earlier step"
-        report.add(path, sentence, "WF045")
 
 
 def _check_way_back(place: int, target: int, onward: Onward, path: KeyPath, report: Report) -> None:
@@ -576,11 +565,12 @@ def _reached_without(avoided: str, start: str, onward: Onward) -> set[str]:
 DANGEROUS = "dangerous"
 
 
-def check_dangers(
-    workflow: Workflow, resolved: Workflow, capabilities: Mapping[str, Capability], path: KeyPath, report: Report
-) -> None:
+def check_dangers(workflow: Workflow, resolved: Workflow, path: KeyPath, report: Report) -> None:
     """Report dangerous transitions that can be reached without the decision of a person."""
-    dangerous = _dangerous_entries(capabilities)
+    capabilities = report.config.capabilities
+    steps = {name: list(made_from(entry, name)) for name, entry in capabilities.items()}
+    tagged = {name for name, entry in capabilities.items() if DANGEROUS in entry.tags}
+    dangerous = frozenset(name for name in capabilities if tagged & find_reachable([name], steps))
     for name, trail in _trails_without_person(resolved).items():
         state, key = workflow.states[name], (*path, "states", name)
         if state.terminal:
@@ -601,13 +591,6 @@ def _describe_trail(trail: tuple[str, ...]) -> str:
     return f"no person decides on the way to it ({steps}); let a person take or approve one of them"
 
 
-def _dangerous_entries(capabilities: Mapping[str, Capability]) -> frozenset[str]:
-    """The entries that are tagged, or made from one that is."""
-    steps = {name: list(made_from(entry, name)) for name, entry in capabilities.items()}
-    tagged = {name for name, entry in capabilities.items() if DANGEROUS in entry.tags}
-    return frozenset(name for name in capabilities if tagged & find_reachable([name], steps))
-
-
 def _calls(place: Place, names: frozenset[str]) -> bool:
     return any(one.target == "capability" and one.name in names for one in names_in(place.executor))
 
@@ -617,9 +600,7 @@ def _trails_without_person(workflow: Workflow) -> dict[str, tuple[str, ...]]:
     start = workflow.initial_state
     if start is None or start not in workflow.states:
         return {}
-    out: dict[str, list[Way]] = {}
-    for way in ways(workflow):
-        out.setdefault(way.source, []).append(way)
+    out = group((way.source, way) for way in ways(workflow))
     trails: dict[str, tuple[str, ...]] = {start: ()}
     waiting = [start]
     for name in waiting:

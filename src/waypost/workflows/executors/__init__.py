@@ -76,4 +76,4 @@ def supervise(model: ExecutorModel, reliability: Reliability | None, context: Ex
     """The executor of a model with the retries, timeouts and fallbacks of a reliability."""
     fallback = reliability and reliability.fallback
     others = [build(other, context) for other in fallback.executors] if fallback else []
-    return Supervised(build(model, context), others, reliability)
+    return Supervised(build(model, context), others, reliability, secrets=context.secrets)

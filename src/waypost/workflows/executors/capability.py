@@ -11,15 +11,7 @@ from waypost.capabilities.results import Result, round_trip_json
 from waypost.config.models import ErrorClass, Name
 from waypost.errors import ExecutorFailed, WaypostError, class_of
 from waypost.redaction import redacted
-from waypost.workflows.executors.kind import (
-    IDEMPOTENCY_KEY,
-    Builder,
-    ExecutorFields,
-    ExecutorKind,
-    Paths,
-    Run,
-    fill_arguments,
-)
+from waypost.workflows.executors.kind import Builder, Executor, ExecutorFields, ExecutorKind, Paths, Run
 
 _ERROR_CLASSES: Final = get_args(ErrorClass)
 
@@ -33,26 +25,18 @@ class CapabilityCall(ExecutorFields, frozen=True, kw_only=True, tag="capability"
     ] = None
 
 
-class CapabilityExecutor:
-    """A tool by its name."""
+def _build(model: CapabilityCall, builder: Builder) -> Executor:
+    name, arguments = model.capability, builder.arguments(model.arguments)
 
-    kind: Final = "capability"
-    evidence: Final = "capability_result"
-    limit: Final = None
-
-    def __init__(self, model: CapabilityCall, builder: Builder) -> None:
-        self._name = model.capability
-        self._context = builder.context
-        self._arguments = builder.template(model.arguments)
-
-    async def run(self, run: Run) -> Any:
+    async def run(run: Run) -> Any:
         """The result of the capability: structured data, or text."""
-        arguments = fill_arguments(self._arguments, run.scope)
         try:
-            result = await self._context.invoke(self._name, arguments, run.caller, {IDEMPOTENCY_KEY: run.key})
+            result = await builder.context.invoke(name, arguments(run.scope), run.caller, run.meta)
         except WaypostError as error:
             raise to_failure(error) from None
-        return get_output(self._name, result)
+        return get_output(name, result)
+
+    return Executor("capability", run, "capability_result")
 
 
 def get_output(name: str, result: Result) -> Any:
@@ -82,7 +66,7 @@ def _classify_result(result: Result) -> str:
 
 CAPABILITY: Final = ExecutorKind(
     model=CapabilityCall,
-    build=CapabilityExecutor,
+    build=_build,
     plan=None,
     check=None,
     check_place=None,

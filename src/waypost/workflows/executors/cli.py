@@ -15,21 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from waypost.config.findings import KeyPath
+from waypost.config.findings import KeyPath, quoted
 from waypost.config.models import CliConnection, Command, Directory, Environment, Name
 from waypost.errors import DefinitionError, ExecutorFailed
 from waypost.execution.processes import ProcessResult, make_environment, run_process
 from waypost.redaction import redacted, secrets_of
-from waypost.workflows.executors.kind import (
-    NO_TIMEOUT_S,
-    Builder,
-    ExecutorContext,
-    ExecutorFields,
-    ExecutorKind,
-    Run,
-    fill_required,
-)
-from waypost.workflows.scope import compile_template
+from waypost.workflows.executors.kind import NO_TIMEOUT_S, Builder, Executor, ExecutorFields, ExecutorKind, Run
+from waypost.workflows.scope import is_path
 
 if TYPE_CHECKING:
     from waypost.workflows.checks.places import Report
@@ -48,6 +40,9 @@ class ProgramFields(ExecutorFields, frozen=True, kw_only=True):
     """The settings that every program has."""
 
     args: Annotated[list[Any], Meta(description="Its arguments, each one word; paths stand for what is there.")] = []
+    allow_options: Annotated[
+        bool, Meta(description="Whether a value in `args` may begin with `-`; after `--` every value may.")
+    ] = False
     env: Environment = {}
     working_directory: Annotated[Directory | None, Meta(description="Where it runs.")] = None
     stdin: Annotated[Any, Meta(description="What it reads: text, or a value that is written as JSON.")] = None
@@ -69,8 +64,8 @@ class Program:
 
     def __init__(self, model: ProgramFields, builder: Builder) -> None:
         self._model = model
-        self._words = [(word, compile_template(word, builder.roots)) for word in model.args]
-        self._stdin = builder.template(model.stdin)
+        self._words = [(word, builder.value(word)) for word in model.args]
+        self._stdin = builder.value("" if model.stdin is None else model.stdin)
 
     async def run(self, run: Run, first: Sequence[str], connection: CliConnection | None = None) -> Any:
         """Run it without a shell; `first` are the words before the arguments, such as an interpreter."""
@@ -79,12 +74,19 @@ class Program:
         directory = Path(model.working_directory or (connection and connection.working_directory) or Path.cwd())
         variables = {**make_environment(directory), **configured, "IDEMPOTENCY_KEY": run.key}
         usual = connection.args if connection else ()
-        words = [
-            *first,
-            *usual,
-            *(to_text(fill_required(template, written, run.scope)) for written, template in self._words),
-        ]
-        read = b"" if self._stdin is None else to_text(fill_required(self._stdin, model.stdin, run.scope)).encode()
+        words = [*first, *usual]
+        is_safe = model.allow_options or "--" in usual
+        for written, value in self._words:
+            word = to_text(value(run.scope))
+            # A program takes such a word for an option, and many an option writes files or runs commands.
+            is_value = isinstance(written, str) and is_path(written)
+            if is_value and not is_safe and word.startswith("-"):
+                raise ExecutorFailed(
+                    f"The value at {written} begins with `-`: the program would take it for an option."
+                )
+            is_safe = is_safe or written == "--"
+            words.append(word)
+        read = to_text(self._stdin(run.scope)).encode()
         if any("\0" in text for text in (*words, *variables, *variables.values(), str(directory))):
             raise ExecutorFailed("An argument or variable of the program contains NUL.")
         name = Path(first[-1]).name
@@ -109,17 +111,18 @@ class Program:
         raise OSError(errno.ETXTBSY, os.strerror(errno.ETXTBSY))
 
     def _to_output(self, name: str, ended: ProcessResult, secrets: tuple[str, ...]) -> dict[str, Any]:
+        most = self._model.max_output_bytes
         stderr = redacted(ended.err.decode("utf-8", "replace"), secrets, is_cut=ended.truncated)
         if ended.code != 0 and self._model.treat_non_zero_as_failure:
-            raise ExecutorFailed(f"{name} {_describe_exit(ended.code)}{_quote_stderr(stderr)}")
+            said = f"was ended by signal {-ended.code}" if ended.code < 0 else f"ended with exit code {ended.code}"
+            raise ExecutorFailed(f"{name} {said}{_quote_stderr(stderr)}")
         output = {
             "exitCode": ended.code,
             "success": ended.code == 0,
             "stdout": ended.out.decode("utf-8", "replace"),
             "stderr": stderr,
-            "json": None
-            if ended.truncated and len(ended.out) >= self._model.max_output_bytes
-            else _parse_json(ended.out),
+            # Output that was cut off may still be JSON, such as the first digits of a number.
+            "json": None if ended.truncated and len(ended.out) >= most else _parse_json(ended.out),
         }
         return output | {"truncated": True} if ended.truncated else output
 
@@ -143,10 +146,6 @@ def _start_failure(name: str, error: OSError | ValueError) -> ExecutorFailed:
     return ExecutorFailed(f"{name} cannot be started: {error.strerror or type(error).__name__}.", kind)
 
 
-def _describe_exit(code: int) -> str:
-    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-
-
 def _quote_stderr(stderr: str) -> str:
     text = stderr.strip()
     if not text:
@@ -154,33 +153,37 @@ def _quote_stderr(stderr: str) -> str:
     return f": {text}" if len(text) <= MAX_STDERR_CHARS else f": ...{text[-MAX_STDERR_CHARS:]}"
 
 
-class CliExecutor:
-    """A program by its name, or that of a connection."""
-
-    kind: Final = "cli"
-    evidence: Final = "cli_output"
-    limit: Final = None
-
-    def __init__(self, model: Cli, context: ExecutorContext, program: Program) -> None:
-        self._model = model
-        self._context = context
-        self._program = program
-
-    async def run(self, run: Run) -> Any:
-        """`{exitCode, success, stdout, stderr, json}`."""
-        if self._model.connection is None:
-            return await self._program.run(run, [self._model.command or ""])
-        connection = self._context.connection(self._model.connection, CliConnection)
-        return await self._program.run(run, [connection.command], connection)
-
-
-def _build(model: Cli, builder: Builder) -> CliExecutor:
+def _build(model: Cli, builder: Builder) -> Executor:
     if (model.connection is None) == (model.command is None):
         raise DefinitionError("a cli executor has a connection or a command, and not both")
-    return CliExecutor(model, builder.context, Program(model, builder))
+    program = Program(model, builder)
+
+    async def run(run: Run) -> Any:
+        """`{exitCode, success, stdout, stderr, json}`."""
+        if model.connection is None:
+            return await program.run(run, [model.command or ""])
+        connection = builder.context.connection(model.connection, CliConnection)
+        return await program.run(run, [connection.command], connection)
+
+    return Executor("cli", run, "cli_output")
+
+
+def check_options(model: ProgramFields, before: Sequence[Any], path: KeyPath, report: Report) -> None:
+    """Report an argument of a caller that stands where a program looks for options; `before` are the words before."""
+    for index, word in enumerate(model.args):
+        is_given = isinstance(word, str) and word.startswith("$.arguments")
+        if is_given and not model.allow_options and "--" not in (*before, *model.args[:index]):
+            sentence = (
+                f"{quoted(word)} is refused if it begins with `-`, like an option; put `--` before it if the program "
+                "knows that, or write `allowOptions: true`"
+            )
+            report.add((*path, "args", index), sentence, "WF025")
 
 
 def _check(model: Cli, path: KeyPath, report: Report) -> None:
+    before = report.root.at("connections", model.connection or "", "args")
+    words = before.value if before is not None and isinstance(before.value, list) else []
+    check_options(model, [word.value for word in words], path, report)
     if model.command is None and model.connection is None:
         report.add(path, "there is no program to run; add `command` or `connection`", "WF020")
     elif model.command is not None and model.connection is not None:

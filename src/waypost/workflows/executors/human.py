@@ -62,4 +62,5 @@ HUMAN: Final = ExecutorKind(
     templates=("presents",),
     asks_person=True,
     mark=" (approval)",
+    stored=("prompt", "presents"),
 )

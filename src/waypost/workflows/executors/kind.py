@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -18,12 +18,12 @@ from waypost.capabilities.context import Caller
 from waypost.capabilities.results import Result
 from waypost.config.findings import KeyPath
 from waypost.config.models import CliConnection, Connection, Idempotent, McpConnection, RestConnection
-from waypost.errors import DefinitionError, ExecutorFailed
+from waypost.errors import ExecutorFailed
 from waypost.kinds import EXECUTORS, ExecutorModel, nested_in, nesting_fields
 from waypost.workflows.scope import GUARD_ROOTS, MISSING, NESTED_ROOTS, Scope, Template, compile_template
 
 if TYPE_CHECKING:
-    from waypost.upstreams.egress import Egress
+    from waypost.outbound.egress import Egress
     from waypost.workflows.checks.places import Place, Report
     from waypost.workflows.executors.human import Human
 
@@ -33,8 +33,7 @@ IDEMPOTENCY_KEY: Final = "waypost/idempotencyKey"
 """The entry of a call's `_meta` that carries the idempotency key."""
 
 Paths = Annotated[
-    dict[str, Any],
-    Meta(description="Names and values; a path such as `$.arguments.name` is replaced by its value."),
+    dict[str, Any], Meta(description="Names and values; a path such as `$.arguments.name` is replaced by its value.")
 ]
 M = TypeVar("M", bound=ExecutorModel)
 C = TypeVar("C", McpConnection, CliConnection, RestConnection)
@@ -60,53 +59,27 @@ class Run:
     key: str
     caller: Caller
 
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The `_meta` of a call that it makes."""
+        return {IDEMPOTENCY_KEY: self.key}
 
-class Executor(Protocol):
+
+@dataclass(frozen=True, slots=True)
+class Executor:
     """Something a transition runs."""
 
-    @property
-    def kind(self) -> str:
-        """The kind it has in the configuration."""
-
-    @property
-    def evidence(self) -> str | None:
-        """The kind of evidence that its success leaves, if any."""
-
-    @property
-    def limit(self) -> float | None:
-        """Its own time limit in seconds, if it has one."""
-
-    async def run(self, run: Run) -> Any:
-        """Run once; returns the output as JSON data, raises `ExecutorFailed`."""
+    kind: str
+    """The kind it has in the configuration."""
+    run: Callable[[Run], Awaitable[Any]]
+    """Runs once; returns the output as JSON data, raises `ExecutorFailed`."""
+    evidence: str | None = None
+    """The kind of evidence that its success leaves, if any."""
+    limit: float | None = None
+    """Its own time limit in seconds, if it has one."""
 
 
-class Invoke(Protocol):
-    """Calls a capability of this hub through its pipeline."""
-
-    def __call__(
-        self, name: str, arguments: dict[str, Any], caller: Caller, meta: Mapping[str, Any]
-    ) -> Awaitable[Result]: ...
-
-
-class CallUpstream(Protocol):
-    """Calls a tool of the MCP server behind a connection; the answer as plain JSON data."""
-
-    def __call__(
-        self, connection: str, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], principal: str
-    ) -> Awaitable[dict[str, Any]]: ...
-
-
-class RunChild(Protocol):
-    """Runs another workflow to its end."""
-
-    def __call__(
-        self, definition: str, given: dict[str, Any], key: str, caller: Caller, within: float | None
-    ) -> Awaitable[dict[str, Any]]: ...
-
-
-async def _no_children(
-    definition: str, given: dict[str, Any], key: str, caller: Caller, within: float | None
-) -> dict[str, Any]:
+async def _no_children(definition: str, *call: Any) -> dict[str, Any]:
     raise ExecutorFailed(f"There is no engine to run {definition}.")
 
 
@@ -118,11 +91,16 @@ class ExecutorContext:
     """The connections of the current configuration, by name."""
     egress: Callable[[bool], Egress]
     """The HTTP client; the argument says whether private addresses are allowed."""
-    invoke: Invoke
-    call_upstream: CallUpstream
-    run_child: RunChild = _no_children
+    invoke: Callable[[str, dict[str, Any], Caller, Mapping[str, Any]], Awaitable[Result]]
+    """Calls a capability of this hub through its pipeline: name, arguments, caller, `_meta`."""
+    call_upstream: Callable[[str, str, dict[str, Any], Mapping[str, Any], str], Awaitable[dict[str, Any]]]
+    """Calls a tool of an MCP server: connection, tool, arguments, `_meta`, principal; the answer as plain JSON data."""
+    run_child: Callable[[str, dict[str, Any], str, Caller, float | None], Awaitable[dict[str, Any]]] = _no_children
+    """Runs another workflow to its end: definition, input, key, caller, time limit in seconds."""
     function: Callable[[str], str | None] = lambda _: None
     """The tool of a worker's function, by the function's id."""
+    secrets: Callable[[], tuple[str, ...]] = tuple
+    """The values of the current configuration that no output may hold."""
 
     def connection(self, name: str, kind: type[C]) -> C:
         """The connection of that name; `ExecutorFailed` if it does not exist or is of another kind."""
@@ -154,9 +132,21 @@ class Builder:
         """The builder for executors nested in an executor of that kind."""
         return Builder(self.context, (*self.within, kind))
 
-    def template(self, value: Any) -> Template | None:
-        """Compile a template; None for None."""
-        return None if value is None else compile_template(value, self.roots)
+    def value(self, written: Any) -> Callable[[Scope], Any]:
+        """Compile a template; what comes of it raises `ExecutorFailed` with the path if there is no value."""
+        template = compile_template(written, self.roots)
+
+        def fill(scope: Scope) -> Any:
+            if (value := template.fill(scope)) is MISSING:
+                raise ExecutorFailed(f"There is no value at {written}.")
+            return value
+
+        return fill
+
+    def arguments(self, written: Paths | None) -> Callable[[Scope], dict[str, Any]]:
+        """Compile the arguments of a call: a template, or without one those of the transition."""
+        template = None if written is None else compile_template(written, self.roots)
+        return lambda scope: dict(scope.arguments if template is None else template.fill(scope))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +194,8 @@ class ExecutorKind(Generic[M]):
     """Whether a person decides before it succeeds."""
     mark: str
     """What graphs append to the name of a transition."""
+    stored: tuple[str, ...] = ()
+    """The fields whose values become part of an instance, beside `idempotency_key`; secrets are refused in them."""
 
     keys: Mapping[str, str] = field(init=False)
     """The key of each field in the configuration."""
@@ -229,27 +221,11 @@ class Reference(NamedTuple):
     name: str
 
 
-_KINDS: Final[dict[type, ExecutorKind[Any]]] = {}
-
-
-def register_executor(kind: ExecutorKind[Any]) -> None:
-    """Add a kind for the configuration, the checks, the engine and the graphs of this process."""
-    EXECUTORS.add(kind.model)
-    _KINDS[kind.model] = kind
-
-
-def unregister_executor(kind: ExecutorKind[Any]) -> None:
-    """Remove a registered kind."""
-    EXECUTORS.remove(kind.model)
-    _KINDS.pop(kind.model, None)
-
-
-def kind_of(model: ExecutorModel) -> ExecutorKind[Any]:
-    """The kind of a model; raises `DefinitionError` if it is not registered."""
-    kind = _KINDS.get(type(model))
-    if kind is None:
-        raise DefinitionError(f"{type(model).__name__} is not a registered kind of executor")
-    return kind
+register_executor: Final[Callable[[ExecutorKind[Any]], None]] = EXECUTORS.add
+"""Add a kind for the configuration, the checks, the engine and the graphs of this process."""
+unregister_executor: Final[Callable[[ExecutorKind[Any]], None]] = EXECUTORS.remove
+kind_of: Final[Callable[[ExecutorModel], ExecutorKind[Any]]] = EXECUTORS.kind_of
+"""The kind of a model; raises `DefinitionError` if it is not registered."""
 
 
 def names_in(model: ExecutorModel) -> Iterator[Reference]:
@@ -265,7 +241,7 @@ def names_in_data(data: Mapping[str, Any]) -> Iterator[Reference]:
     model = EXECUTORS.models.get(str(data.get("kind")))
     if model is None:
         return
-    kind = _KINDS[model]
+    kind = EXECUTORS.by_model[model]
     for field_name, target in kind.names.items():
         key = kind.keys[field_name]
         if isinstance(name := data.get(key), str):
@@ -300,16 +276,3 @@ def is_idempotent(model: ExecutorModel) -> bool:
     """Whether it may be run again when its outcome is unknown: it is declared so, or all nested ones are."""
     inner = [one for _, one in nested_in(model, ExecutorModel)]
     return model.idempotent or (bool(inner) and all(map(is_idempotent, inner)))
-
-
-def fill_required(template: Template, written: Any, scope: Scope) -> Any:
-    """The value of a template; raises `ExecutorFailed` with the path if there is none."""
-    value = template.fill(scope)
-    if value is MISSING:
-        raise ExecutorFailed(f"There is no value at {written}.")
-    return value
-
-
-def fill_arguments(template: Template | None, scope: Scope) -> dict[str, Any]:
-    """The arguments of a call: from the template, or those of the transition."""
-    return dict(scope.arguments if template is None else template.fill(scope))

@@ -10,15 +10,7 @@ from waypost.config.models import McpConnection, Name
 from waypost.errors import ExecutorFailed, WaypostError
 from waypost.redaction import redacted, secrets_of
 from waypost.upstreams.transport import UpstreamUnavailable
-from waypost.workflows.executors.kind import (
-    IDEMPOTENCY_KEY,
-    Builder,
-    ExecutorFields,
-    ExecutorKind,
-    Paths,
-    Run,
-    fill_arguments,
-)
+from waypost.workflows.executors.kind import Builder, Executor, ExecutorFields, ExecutorKind, Paths, Run
 
 
 class Mcp(ExecutorFields, frozen=True, kw_only=True, tag="mcp"):
@@ -31,31 +23,19 @@ class Mcp(ExecutorFields, frozen=True, kw_only=True, tag="mcp"):
     ] = None
 
 
-class McpExecutor:
-    """One tool of one connection."""
+def _build(model: Mcp, builder: Builder) -> Executor:
+    name, arguments = model.connection, builder.arguments(model.map)
 
-    kind: Final = "mcp"
-    evidence: Final = "mcp_tool_result"
-    limit: Final = None
-
-    def __init__(self, model: Mcp, builder: Builder) -> None:
-        self._model = model
-        self._context = builder.context
-        self._map = builder.template(model.map)
-
-    async def run(self, run: Run) -> Any:
+    async def run(run: Run) -> Any:
         """The tool's structured answer, or `{content: [...]}`."""
         # Loading the HTTP client takes longer than everything else that a hub needs to start.
-        from waypost.upstreams.egress import EgressFailed
+        from waypost.outbound.egress import EgressFailed
 
-        name = self._model.connection
-        connection = self._context.connection(name, McpConnection)
+        connection = builder.context.connection(name, McpConnection)
         secrets = secrets_of(connection.env, connection.headers)
-        arguments = fill_arguments(self._map, run.scope)
+        given, principal = arguments(run.scope), run.caller.principal.id
         try:
-            answer = await self._context.call_upstream(
-                name, self._model.tool, arguments, {IDEMPOTENCY_KEY: run.key}, run.caller.principal.id
-            )
+            answer = await builder.context.call_upstream(name, model.tool, given, run.meta, principal)
         except TimeoutError:
             raise ExecutorFailed(f"{name} did not answer in time.", "timeout") from None
         except UpstreamUnavailable as error:
@@ -68,20 +48,18 @@ class McpExecutor:
         except WaypostError as error:
             raise ExecutorFailed(f"{name}: {redacted(error.message, secrets)}") from None
         if answer.get("isError"):
-            said = redacted(_join_text(answer), secrets)
-            raise ExecutorFailed(said or f"{self._model.tool} of {name} failed.")
+            texts = [str(one["text"]) for one in answer.get("content") or () if isinstance(one, dict) and "text" in one]
+            said = redacted("\n".join(texts), secrets)
+            raise ExecutorFailed(said or f"{model.tool} of {name} failed.")
         structured = answer.get("structuredContent")
         return {"content": answer.get("content") or []} if structured is None else structured
 
-
-def _join_text(answer: dict[str, Any]) -> str:
-    blocks = answer.get("content") or []
-    return "\n".join(str(block["text"]) for block in blocks if isinstance(block, dict) and "text" in block)
+    return Executor("mcp", run, "mcp_tool_result")
 
 
 MCP: Final = ExecutorKind(
     model=Mcp,
-    build=McpExecutor,
+    build=_build,
     plan=None,
     check=None,
     check_place=None,

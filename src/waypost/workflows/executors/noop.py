@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from waypost.config.models import Idempotent
-from waypost.workflows.executors.kind import Builder, ExecutorFields, ExecutorKind, NoWork, Run
+from waypost.workflows.executors.kind import Executor, ExecutorFields, ExecutorKind, NoWork, Run
 
 
 class Noop(ExecutorFields, frozen=True, kw_only=True, tag="noop"):
@@ -14,25 +14,14 @@ class Noop(ExecutorFields, frozen=True, kw_only=True, tag="noop"):
     idempotent: Idempotent = True
 
 
-class NoopExecutor:
-    """Succeeds at once."""
-
-    kind: Final = "noop"
-    evidence: Final = None
-    limit: Final = None
-
-    async def run(self, run: Run) -> dict[str, Any]:
-        """An empty output."""
-        return {}
-
-
-def _build(model: Noop, builder: Builder) -> NoopExecutor:
-    return NoopExecutor()
+async def _run(run: Run) -> dict[str, Any]:
+    """Succeed at once, with an empty output."""
+    return {}
 
 
 NOOP: Final = ExecutorKind(
     model=Noop,
-    build=_build,
+    build=lambda model, builder: Executor("noop", _run),
     plan=lambda model: NoWork(),
     check=None,
     check_place=None,

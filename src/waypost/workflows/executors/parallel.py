@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from waypost.config.findings import KeyPath, quoted
 from waypost.config.models import Millis
 from waypost.errors import DefinitionError, ExecutorFailed
 from waypost.kinds import ExecutorModel
-from waypost.workflows.executors.kind import Builder, Executor, ExecutorFields, ExecutorKind, Run, fill_required
+from waypost.workflows.executors.kind import Builder, Executor, ExecutorFields, ExecutorKind, Run
 from waypost.workflows.executors.reliability import failure_data, run_safely
 from waypost.workflows.scope import Scope, is_path
 
@@ -53,48 +53,42 @@ class Parallel(ExecutorFields, frozen=True, kw_only=True, tag="parallel"):
     total_timeout_ms: Annotated[Millis | None, Meta(description="How long all of it may take.")] = None
 
 
-class ParallelExecutor:
+def _build(model: Parallel, builder: Builder) -> Executor:
     """Branches, or one executor for each item of a list; each may look at `$.branch.value` and `$.branch.index`."""
+    inner = builder.inside(_NAME)
+    if inner.within.count(_NAME) > MAX_DEPTH:
+        raise DefinitionError(f"parallel executors are nested at most {MAX_DEPTH} deep")
+    branches = [inner.build(branch) for branch in model.branches]
+    do = None if model.do is None else inner.build(model.do)
+    if bool(branches) == (model.for_each is not None) or (do is None) != (model.for_each is None):
+        raise DefinitionError("a parallel executor has branches, or forEach and do")
+    if branches and count_needed(model.join, len(branches)) > len(branches):
+        raise DefinitionError("a parallel executor needs more branches to succeed than it has")
+    each = None if model.for_each is None else builder.value(model.for_each)
+    limit = None if model.total_timeout_ms is None else model.total_timeout_ms / 1000
 
-    kind: Final = _NAME
-    evidence: Final = "parallel_result"
-
-    def __init__(self, model: Parallel, builder: Builder) -> None:
-        inner = builder.inside(_NAME)
-        if inner.within.count(_NAME) > MAX_DEPTH:
-            raise DefinitionError(f"parallel executors are nested at most {MAX_DEPTH} deep")
-        branches: Sequence[Executor] = [inner.build(branch) for branch in model.branches]
-        do = None if model.do is None else inner.build(model.do)
-        if bool(branches) == (model.for_each is not None) or (do is None) != (model.for_each is None):
-            raise DefinitionError("a parallel executor has branches, or forEach and do")
-        if branches and count_needed(model.join, len(branches)) > len(branches):
-            raise DefinitionError("a parallel executor needs more branches to succeed than it has")
-        self._model = model
-        self._branches = branches
-        self._do = do
-        self._items = builder.template(model.for_each)
-        self.limit = None if model.total_timeout_ms is None else model.total_timeout_ms / 1000
-
-    async def run(self, run: Run) -> Any:
-        """`{branches: [{status, output | error}], summary}`."""
-        planned = self._plan(run.scope)
-        flight = _Flight(run, planned, count_needed(self._model.join, len(planned)), self._model)
-        try:
-            async with asyncio.timeout(self.limit):
-                return await flight.run()
-        except TimeoutError:
-            raise ExecutorFailed(f"The branches did not end within {self.limit:g} s.", "timeout") from None
-
-    def _plan(self, scope: Scope) -> list[tuple[Executor, Any]]:
+    def plan(scope: Scope) -> list[tuple[Executor, Any]]:
         """The executors to run, each with its `$.branch.value`."""
-        if self._items is None or self._do is None:
-            return [(branch, None) for branch in self._branches]
-        items = fill_required(self._items, self._model.for_each, scope)
+        if each is None or do is None:
+            return [(branch, None) for branch in branches]
+        items = each(scope)
         if not isinstance(items, list):
             raise ExecutorFailed("The value of forEach is not a list.")
         if len(items) > MAX_BRANCHES:
             raise ExecutorFailed(f"forEach has {len(items)} items; the maximum is {MAX_BRANCHES}.")
-        return [(self._do, item) for item in items]
+        return [(do, item) for item in items]
+
+    async def run(run: Run) -> Any:
+        """`{branches: [{status, output | error}], summary}`."""
+        planned = plan(run.scope)
+        flight = _Flight(run, planned, count_needed(model.join, len(planned)), model)
+        try:
+            async with asyncio.timeout(limit):
+                return await flight.run()
+        except TimeoutError:
+            raise ExecutorFailed(f"The branches did not end within {limit:g} s.", "timeout") from None
+
+    return Executor(_NAME, run, "parallel_result", limit)
 
 
 def count_needed(join: str | JoinSome, total: int) -> int:
@@ -137,7 +131,10 @@ class _Flight:
         self._settle(stopped)
         if self._succeeded < self._need:
             raise self._failure()
-        return {"branches": self._outcomes, "summary": self._summary()}
+        total, failed = len(self._planned), len(self._failures)
+        cancelled = total - self._succeeded - failed
+        summary = {"total": total, "succeeded": self._succeeded, "failed": failed, "cancelled": cancelled}
+        return {"branches": self._outcomes, "summary": summary}
 
     @property
     def _is_decided(self) -> bool:
@@ -147,7 +144,8 @@ class _Flight:
         return self._succeeded >= self._need or (self._bails and possible < self._need)
 
     def _start(self, index: int, executor: Executor, value: Any) -> Task:
-        scope = self._run.scope.within(branch={"value": value, "index": index})
+        scope = replace(self._run.scope, branch={"value": value, "index": index})
+        # With a key of its own: the other side would take two branches with one key for a repetition.
         run = Run(scope, f"{self._run.key}.{index}", self._run.caller)
         return asyncio.get_running_loop().create_task(run_safely(executor, run))
 
@@ -178,11 +176,6 @@ class _Flight:
             return ExecutorFailed(f"{said}.")
         index, first = self._failures[0]
         return ExecutorFailed(f"{said}; branch {index} failed first: {first.message}", first.error_class)
-
-    def _summary(self) -> dict[str, int]:
-        total, failed = len(self._planned), len(self._failures)
-        cancelled = total - self._succeeded - failed
-        return {"total": total, "succeeded": self._succeeded, "failed": failed, "cancelled": cancelled}
 
 
 def _check(model: Parallel, path: KeyPath, report: Report) -> None:
@@ -220,7 +213,7 @@ def _check_place(model: Parallel, place: Place, report: Report) -> None:
 
 PARALLEL: Final = ExecutorKind(
     model=Parallel,
-    build=ParallelExecutor,
+    build=_build,
     plan=None,
     check=_check,
     check_place=_check_place,

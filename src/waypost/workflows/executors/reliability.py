@@ -12,6 +12,7 @@ from typing import Any, Final
 from waypost.config.models import Reliability, Retry
 from waypost.errors import ExecutorFailed
 from waypost.loops import running_task
+from waypost.redaction import hide, without
 from waypost.workflows.executors.kind import Executor, Run
 
 ATTEMPT_TIMEOUT_S: Final = 120.0
@@ -23,8 +24,8 @@ _log: Final = logging.getLogger(__name__)
 class AttemptsFailed(ExecutorFailed):
     """Every attempt failed; carries a record of each."""
 
-    def __init__(self, last: ExecutorFailed, attempts: list[dict[str, Any]]) -> None:
-        super().__init__(last.message, last.error_class)
+    def __init__(self, last: ExecutorFailed, attempts: list[dict[str, Any]], secrets: tuple[str, ...] = ()) -> None:
+        super().__init__(without(last.message, secrets), last.error_class)
         self.attempts = attempts
 
 
@@ -37,6 +38,7 @@ class Supervised:
         fallbacks: Sequence[Executor] = (),
         reliability: Reliability | None = None,
         *,
+        secrets: Callable[[], tuple[str, ...]] = tuple,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
@@ -45,6 +47,7 @@ class Supervised:
         reliability = reliability or Reliability()
         self._retry = reliability.retry or Retry()
         self._timeout_ms = reliability.timeout_ms
+        self._secrets = secrets
         self._clock = clock
         self._sleep = sleep
         self._chance = chance
@@ -52,6 +55,7 @@ class Supervised:
     async def run(self, run: Run) -> tuple[Any, list[dict[str, Any]]]:
         """The output, and a record of every attempt: `{executor, attempt, ok | errorClass, ms}`.
 
+        Secrets of the configuration are removed from the output: it is stored with the instance and shown to callers.
         That of a success also names the `evidence` it is, if it is any. When all failed, `AttemptsFailed` is the last
         failure.
         """
@@ -59,10 +63,11 @@ class Supervised:
         failure = ExecutorFailed()
         for executor in self._candidates:
             try:
-                return await self._try(executor, run, attempts), attempts
+                output = await self._try(executor, run, attempts)
+                return hide(output, secrets) if (secrets := self._secrets()) else output, attempts
             except ExecutorFailed as error:
                 failure = error
-        raise AttemptsFailed(failure, attempts) from failure
+        raise AttemptsFailed(failure, attempts, self._secrets()) from failure
 
     async def _try(self, executor: Executor, run: Run, attempts: list[dict[str, Any]]) -> Any:
         """The output of the first attempt that succeeds, or the failure of the last."""
@@ -77,7 +82,9 @@ class Supervised:
                 return output
             except ExecutorFailed as error:
                 record["errorClass"] = error.error_class
-                if number >= self._retry.max_attempts or not self._can_retry(error):
+                # Never after a permanent error, whatever `retryOn` says: it would fail in the same way.
+                can_retry = error.error_class != "permanent_error" and error.error_class in self._retry.retry_on
+                if number >= self._retry.max_attempts or not can_retry:
                     raise
             finally:
                 record["ms"] = round((self._clock() - began) * 1000)
@@ -91,9 +98,6 @@ class Supervised:
                 return await run_safely(executor, run)
         except TimeoutError:
             raise ExecutorFailed(f"It did not end within {seconds:g} s.", "timeout") from None
-
-    def _can_retry(self, error: ExecutorFailed) -> bool:
-        return error.error_class != "permanent_error" and error.error_class in self._retry.retry_on
 
 
 async def run_safely(executor: Executor, run: Run) -> Any:
@@ -109,7 +113,7 @@ async def run_safely(executor: Executor, run: Run) -> Any:
             raise
         raise ExecutorFailed("What it waited for was cancelled.", "transient_error") from None
     except Exception as error:  # a mistake in an executor must not take the engine along
-        _log.exception("the executor %s crashed", type(executor).__name__)
+        _log.exception("executor crashed: kind=%s", executor.kind)
         raise ExecutorFailed(f"The executor crashed: {type(error).__name__}.") from error
 
 

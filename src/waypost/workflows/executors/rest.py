@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
-from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Meta
@@ -14,11 +14,11 @@ from waypost.config.models import Name, RestConnection
 from waypost.errors import ExecutorFailed, class_of_status
 from waypost.redaction import redacted, secrets_of, without
 from waypost.workflows.executors.cli import OutputLimit, to_text
-from waypost.workflows.executors.kind import NO_TIMEOUT_S, Builder, ExecutorFields, ExecutorKind, Run, fill_required
+from waypost.workflows.executors.kind import NO_TIMEOUT_S, Builder, Executor, ExecutorFields, ExecutorKind, Run
 from waypost.workflows.scope import Scope, compile_template
 
 if TYPE_CHECKING:
-    from waypost.upstreams.egress import EgressResponse
+    from waypost.outbound.egress import EgressResponse
 
 MAX_BODY_CHARS: Final = 500
 """How much of an answer a failure quotes."""
@@ -45,30 +45,24 @@ class Rest(ExecutorFields, frozen=True, kw_only=True, tag="rest"):
     max_output_bytes: OutputLimit = 10_485_760
 
 
-class RestExecutor:
+class Request:
     """A request to one connection."""
-
-    kind: Final = "rest"
-    evidence: Final = "rest_call"
-    limit: Final = None
 
     def __init__(self, model: Rest, builder: Builder) -> None:
         self._model = model
         self._context = builder.context
         self._query = compile_template(model.query, builder.roots)
         self._headers = compile_template(model.headers, builder.roots)
-        self._body = builder.template(model.body)
+        self._body = None if model.body is None else builder.value(model.body)
 
     async def run(self, run: Run) -> Any:
         """`{status, body}`; the body is parsed when it says that it is JSON."""
         # Loading the HTTP client takes longer than everything else that a hub needs to start.
-        from waypost.upstreams.egress import EgressFailed, EgressRefused
+        from waypost.outbound.egress import EgressFailed, EgressRefused
 
         connection = self._context.connection(self._model.connection, RestConnection)
         secrets = secrets_of(connection.headers, self._written_headers())
-        body = (
-            None if self._body is None else msgspec.json.encode(fill_required(self._body, self._model.body, run.scope))
-        )
+        body = None if self._body is None else msgspec.json.encode(self._body(run.scope))
         url = self._url(connection.base_url, run.scope)
         headers = self._build_headers(connection, run, body is not None)
         try:
@@ -125,7 +119,12 @@ def _segment(name: str, scope: Scope) -> str:
         raise ExecutorFailed(f"There is no {name} for the path.")
     if value == "" or isinstance(value, (dict, list)):
         raise ExecutorFailed(f"The {name} for the path is not a text or number, or it is empty.")
-    return to_text(value)
+    text = to_text(value)
+    # Servers decode a segment, some twice, and cut it at `;`, before they look for `..` in it.
+    decoded = unquote(unquote(text))
+    if any(part.partition(";")[0].strip() in (".", "..") for part in re.split(r"[/\\]", decoded)):
+        raise ExecutorFailed(f"The {name} for the path has a part `.` or `..`, which would lead elsewhere.")
+    return text
 
 
 def _content_type(fetched: EgressResponse) -> str:
@@ -157,7 +156,7 @@ def _parse_body(fetched: EgressResponse) -> Any:
 
 REST: Final = ExecutorKind(
     model=Rest,
-    build=RestExecutor,
+    build=lambda model, builder: Executor("rest", Request(model, builder).run, "rest_call"),
     plan=None,
     check=None,
     check_place=None,

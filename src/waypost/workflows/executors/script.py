@@ -18,8 +18,8 @@ from msgspec import Meta
 from waypost.config.findings import KeyPath, quoted
 from waypost.config.models import Name
 from waypost.errors import ExecutorFailed
-from waypost.workflows.executors.cli import Program, ProgramFields
-from waypost.workflows.executors.kind import Builder, ExecutorKind, Run
+from waypost.workflows.executors.cli import Program, ProgramFields, check_options
+from waypost.workflows.executors.kind import Builder, Executor, ExecutorKind, Run
 
 if TYPE_CHECKING:
     from waypost.workflows.checks.places import Report
@@ -46,23 +46,14 @@ class Script(ProgramFields, frozen=True, kw_only=True, tag="script"):
     ] = []
 
 
-class ScriptExecutor:
-    """A file and the digest it was approved with."""
+def _build(model: Script, builder: Builder) -> Executor:
+    program, file = Program(model, builder), Path(model.file)
 
-    kind: Final = "script"
-    evidence: Final = "script_output"
-    limit: Final = None
-
-    def __init__(self, model: Script, program: Program) -> None:
-        self._model = model
-        self._program = program
-
-    async def run(self, run: Run) -> Any:
+    async def run(run: Run) -> Any:
         """`{exitCode, success, stdout, stderr, json}`."""
-        file = Path(self._model.file)
-        content = await asyncio.to_thread(_read_approved, file, self._model.sha256)
+        content = await asyncio.to_thread(_read_approved, file, model.sha256)
         # A text without `#!` would be handed to a shell by some ways to start a program.
-        if not self._model.command and not content.startswith(b"#!") and b"\0" not in content[:_SNIFFED_BYTES]:
+        if not model.command and not content.startswith(b"#!") and b"\0" not in content[:_SNIFFED_BYTES]:
             raise ExecutorFailed(f"{file.name} is a text without a `#!` line; `command` has to say what interprets it.")
         # A cancellation while the thread writes the copy must not surface as an error of removing the folder.
         with TemporaryDirectory(prefix="waypost-script-", ignore_cleanup_errors=True) as folder:
@@ -71,7 +62,9 @@ class ScriptExecutor:
                 await asyncio.to_thread(_copy, copy, content)
             except OSError as error:
                 raise ExecutorFailed(f"{file.name} cannot be copied: {error.strerror}.", "transient_error") from None
-            return await self._program.run(run, [*self._model.command, str(copy)])
+            return await program.run(run, [*model.command, str(copy)])
+
+    return Executor("script", run, "script_output")
 
 
 def _read_approved(file: Path, digest: str) -> bytes:
@@ -103,11 +96,8 @@ def _copy(to: Path, content: bytes) -> None:
         opened.write(content)
 
 
-def _build(model: Script, builder: Builder) -> ScriptExecutor:
-    return ScriptExecutor(model, Program(model, builder))
-
-
 def _check(model: Script, path: KeyPath, report: Report) -> None:
+    check_options(model, (), path, report)
     try:
         content = Path(model.file).read_bytes()
     except OSError as error:

@@ -10,15 +10,7 @@ from waypost.config.models import Name
 from waypost.errors import ExecutorFailed, UnknownTool, WaypostError
 from waypost.workers.functions import is_internal
 from waypost.workflows.executors.capability import get_output, to_failure
-from waypost.workflows.executors.kind import (
-    IDEMPOTENCY_KEY,
-    Builder,
-    ExecutorFields,
-    ExecutorKind,
-    Paths,
-    Run,
-    fill_arguments,
-)
+from waypost.workflows.executors.kind import Builder, Executor, ExecutorFields, ExecutorKind, Paths, Run
 
 
 class WorkerCall(ExecutorFields, frozen=True, kw_only=True, tag="worker"):
@@ -30,25 +22,16 @@ class WorkerCall(ExecutorFields, frozen=True, kw_only=True, tag="worker"):
     ] = None
 
 
-class WorkerExecutor:
-    """A function by its id."""
+def _build(model: WorkerCall, builder: Builder) -> Executor:
+    function, arguments, context = model.function, builder.arguments(model.arguments), builder.context
 
-    kind: Final = "worker"
-    evidence: Final = "worker_result"
-    limit: Final = None
-
-    def __init__(self, model: WorkerCall, builder: Builder) -> None:
-        self._function = model.function
-        self._context = builder.context
-        self._arguments = builder.template(model.arguments)
-
-    async def run(self, run: Run) -> Any:
+    async def run(run: Run) -> Any:
         """The result of the function."""
-        arguments = fill_arguments(self._arguments, run.scope)
-        tool = self._context.function(self._function) or self._function
-        for name in dict.fromkeys((tool, self._function.replace("::", "__"))):
+        given = arguments(run.scope)
+        # The tool of the function, else one that has the function's id or its portable form as its name.
+        for name in dict.fromkeys((context.function(function) or function, function.replace("::", "__"))):
             try:
-                result = await self._context.invoke(name, arguments, run.caller, {IDEMPOTENCY_KEY: run.key})
+                result = await context.invoke(name, given, run.caller, run.meta)
             except UnknownTool as error:
                 # A function that ran may have called a tool that does not exist: that is a failure of the function.
                 if error.name != name:
@@ -56,15 +39,17 @@ class WorkerExecutor:
                 continue
             except WaypostError as error:
                 raise to_failure(error) from None
-            return get_output(self._function, result)
-        if is_internal(self._function):
-            raise ExecutorFailed(f"{self._function} is internal to workers; a workflow cannot call it.")
-        raise ExecutorFailed(f"No worker offers {self._function} at the moment.", "connection_error")
+            return get_output(function, result)
+        if is_internal(function):
+            raise ExecutorFailed(f"{function} is internal to workers; a workflow cannot call it.")
+        raise ExecutorFailed(f"No worker offers {function} at the moment.", "connection_error")
+
+    return Executor("worker", run, "worker_result")
 
 
 WORKER: Final = ExecutorKind(
     model=WorkerCall,
-    build=WorkerExecutor,
+    build=_build,
     plan=None,
     check=None,
     check_place=None,

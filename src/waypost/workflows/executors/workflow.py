@@ -9,15 +9,7 @@ from msgspec import Meta
 from waypost.config.models import Idempotent, Millis, Name
 from waypost.errors import ExecutorFailed, WaypostError
 from waypost.redaction import redacted
-from waypost.workflows.executors.kind import (
-    Builder,
-    ChildPlan,
-    ExecutorFields,
-    ExecutorKind,
-    Paths,
-    Run,
-    fill_arguments,
-)
+from waypost.workflows.executors.kind import Builder, ChildPlan, Executor, ExecutorFields, ExecutorKind, Paths, Run
 from waypost.workflows.scope import GUARD_ROOTS, compile_template
 
 EVIDENCE: Final = "workflow_result"
@@ -32,29 +24,22 @@ class Child(ExecutorFields, frozen=True, kw_only=True, tag="workflow"):
     idempotent: Idempotent = True
 
 
-class ChildExecutor:
+def _build(model: Child, builder: Builder) -> Executor:
     """A workflow inside of a parallel, a pipeline or a fallback; elsewhere the engine waits for it."""
+    definition, arguments, limit = model.definition_id, builder.arguments(model.input), _seconds(model)
 
-    kind: Final = "workflow"
-    evidence: Final = EVIDENCE
-
-    def __init__(self, model: Child, builder: Builder) -> None:
-        self._definition = model.definition_id
-        self._context = builder.context
-        self._input = builder.template(model.input)
-        self.limit = _seconds(model)
-
-    async def run(self, run: Run) -> Any:
+    async def run(run: Run) -> Any:
         """`{workflowId, state, outcome, context}`."""
-        given = fill_arguments(self._input, run.scope)
         try:
-            return await self._context.run_child(self._definition, given, run.key, run.caller, self.limit)
+            return await builder.context.run_child(definition, arguments(run.scope), run.key, run.caller, limit)
         except ExecutorFailed:
             raise
         except TimeoutError:
-            raise ExecutorFailed(f"The workflow {self._definition} did not end in time.", "timeout") from None
+            raise ExecutorFailed(f"The workflow {definition} did not end in time.", "timeout") from None
         except WaypostError as error:
             raise ExecutorFailed(redacted(error.message)) from None
+
+    return Executor("workflow", run, EVIDENCE, limit)
 
 
 def _seconds(model: Child) -> float | None:
@@ -68,7 +53,7 @@ def _plan(model: Child) -> ChildPlan:
 
 WORKFLOW: Final = ExecutorKind(
     model=Child,
-    build=ChildExecutor,
+    build=_build,
     plan=_plan,
     check=None,
     check_place=None,
@@ -76,4 +61,5 @@ WORKFLOW: Final = ExecutorKind(
     templates=("input",),
     asks_person=False,
     mark="",
+    stored=("input",),
 )

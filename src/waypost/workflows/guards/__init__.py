@@ -5,13 +5,12 @@ A kind that is not in the table is added with `register_guard`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
 from typing import Any, Final
 
 import msgspec
 
 from waypost.kinds import GuardModel
-from waypost.workflows.guards.all_of import ALL_OF
+from waypost.workflows.guards.all_of import ALL_OF, AllOf
 from waypost.workflows.guards.any_of import ANY_OF
 from waypost.workflows.guards.evidence import EVIDENCE
 from waypost.workflows.guards.expr import EXPR, JSONPATH
@@ -19,10 +18,7 @@ from waypost.workflows.guards.kind import (
     CompiledGuard,
     Compiler,
     GuardKind,
-    Guards,
     Reason,
-    all_hold,
-    expressions_of,
     kind_of,
     redact,
     register_guard,
@@ -31,13 +27,11 @@ from waypost.workflows.guards.kind import (
 from waypost.workflows.guards.not_ import NOT
 from waypost.workflows.guards.permission import PERMISSION
 from waypost.workflows.guards.role import ROLE
-from waypost.workflows.scope import GUARD_ROOTS
 
 __all__ = [
     "GUARDS",
     "CompiledGuard",
     "GuardKind",
-    "Guards",
     "Reason",
     "compile_guard",
     "compile_guards",
@@ -55,15 +49,14 @@ for _kind in GUARDS:
     register_guard(_kind)
 
 
-def compile_guards(guards: Iterable[GuardModel], roots: Set[str] = GUARD_ROOTS) -> Guards:
-    """Compile guards; `roots` are the allowed roots of the paths in their expressions."""
-    compiled = tuple(compile_guard(guard, roots) for guard in guards)
-    return Guards(compiled, all_hold(compiled), expressions_of(compiled))
+def compile_guards(guards: list[GuardModel]) -> CompiledGuard:
+    """Compile guards that all have to hold, evaluated in order."""
+    return compile_guard(AllOf(guards=guards))
 
 
-def compile_guard(guard: GuardModel, roots: Set[str] = GUARD_ROOTS) -> CompiledGuard:
-    """Compile a guard; `roots` are the allowed roots of the paths in its expressions."""
-    return Compiler(roots).compile(guard)
+def compile_guard(guard: GuardModel) -> CompiledGuard:
+    """Compile a guard."""
+    return Compiler().compile(guard)
 
 
 def label_of(guard: GuardModel) -> str:

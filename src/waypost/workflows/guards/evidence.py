@@ -10,17 +10,7 @@ from msgspec import Meta, Struct
 
 from waypost.config.models import EvidenceNeed, Name
 from waypost.kinds import GuardModel
-from waypost.workflows.guards.kind import (
-    CompiledGuard,
-    Compiler,
-    Fact,
-    GuardKind,
-    Has,
-    Lack,
-    Ways,
-    ways_of_any,
-    ways_together,
-)
+from waypost.workflows.guards.kind import CompiledGuard, Compiler, Fact, GuardKind, Has, Lack, Ways, join_ways
 from waypost.workflows.scope import Proof, Scope, quote
 
 _ALIASES: Final = {"human_request": "human_approval"}
@@ -64,8 +54,7 @@ def _describe(kind: str, count: int, given: int) -> str:
 
 
 def _ways(guard: EvidenceGuard, holds: bool) -> Ways:
-    facts: list[Ways] = [[(Fact(Has("evidence", kind, count), holds),)] for kind, count in _needs(guard)]
-    return ways_together(facts) if holds else ways_of_any(facts)
+    return join_ways([[(Fact(Has("evidence", kind, count), holds),)] for kind, count in _needs(guard)], every=holds)
 
 
 EVIDENCE: Final = GuardKind(

@@ -9,17 +9,7 @@ from msgspec import Meta, Struct
 from waypost.errors import DefinitionError
 from waypost.kinds import GuardModel
 from waypost.redaction import HIDDEN
-from waypost.workflows.expressions import (
-    And,
-    Compare,
-    Literal,
-    Node,
-    Not,
-    Or,
-    compile_expression,
-    paths_of,
-    render,
-)
+from waypost.workflows.expressions import And, Compare, Literal, Node, Not, Or, compile_expression, paths_of, render
 from waypost.workflows.guards.kind import (
     CompiledGuard,
     Compiler,
@@ -29,10 +19,9 @@ from waypost.workflows.guards.kind import (
     Opaque,
     Ways,
     cut,
+    join_ways,
     read_operands,
     redact_at,
-    ways_of_any,
-    ways_together,
 )
 from waypost.workflows.scope import Path, Scope
 
@@ -53,7 +42,7 @@ G = TypeVar("G", ExprGuard, JsonPathGuard)
 
 
 def _compile(guard: ExprGuard | JsonPathGuard, compiler: Compiler) -> CompiledGuard:
-    expression = compile_expression(guard.expr, compiler.roots)
+    expression = compile_expression(guard.expr)
     concealed = _conceal(expression.tree)
     text = guard.expr if concealed == expression.tree else render(concealed)
     data = {"kind": guard.__struct_config__.tag, "expr": text}
@@ -99,8 +88,7 @@ def _ways(guard: ExprGuard | JsonPathGuard, holds: bool) -> Ways:
 def _ways_of_node(node: Node, holds: bool) -> Ways:
     match node:
         case And(parts) | Or(parts):
-            inner = [_ways_of_node(part, holds) for part in parts]
-            return ways_together(inner) if isinstance(node, And) == holds else ways_of_any(inner)
+            return join_ways([_ways_of_node(part, holds) for part in parts], every=isinstance(node, And) == holds)
         case Not(part):
             return _ways_of_node(part, not holds)
         case Compare("!=", left, right):

@@ -5,7 +5,7 @@ Reasons are shown to the caller: values and texts under keys that look secret ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
@@ -17,7 +17,7 @@ from waypost.errors import DefinitionError
 from waypost.kinds import GUARDS, GuardModel
 from waypost.redaction import HIDDEN, is_secret_name
 from waypost.workflows.expressions import Compare, Expression, Literal, all_of
-from waypost.workflows.scope import GUARD_ROOTS, MISSING, Path, Scope, quote
+from waypost.workflows.scope import MISSING, Path, Scope, quote
 
 MAX_DEPTH: Final = 64
 """The maximum depth of nested guards."""
@@ -62,34 +62,25 @@ class CompiledGuard:
 
     def failures(self, scope: Scope) -> list[Reason]:
         """Why it does not hold; empty when it does."""
-        return [] if self.holds(scope) else [_to_reason(lack) for lack in self.lacks(scope)]
-
-
-@dataclass(frozen=True, slots=True)
-class Guards:
-    """Guards that all have to hold, evaluated in order."""
-
-    guards: tuple[CompiledGuard, ...]
-    holds: Test
-    expressions: tuple[Expression, ...]
-
-    def failures(self, scope: Scope) -> list[Reason]:
-        """The reasons of all guards that do not hold."""
-        return [reason for guard in self.guards for reason in guard.failures(scope)]
+        if self.holds(scope):
+            return []
+        return [
+            Reason(guard=lack.guard, message=f"{lack.clause[0].upper()}{lack.clause[1:]}.", operands=lack.operands)
+            for lack in self.lacks(scope)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """Compiles guards; `roots` are the allowed roots of the paths in their expressions."""
+    """Compiles guards that are nested `depth` levels deep."""
 
-    roots: Set[str] = GUARD_ROOTS
     depth: int = 0
 
     def compile(self, guard: GuardModel) -> CompiledGuard:
         """Compile a guard; raises `DefinitionError`."""
         if self.depth >= MAX_DEPTH:
             raise DefinitionError(f"guards are nested deeper than {MAX_DEPTH} levels")
-        return kind_of(guard).compile(guard, Compiler(self.roots, self.depth + 1))
+        return kind_of(guard).compile(guard, Compiler(self.depth + 1))
 
 
 class Has(NamedTuple):
@@ -183,52 +174,20 @@ class GuardKind(Generic[M]):
         return str(self.model.__struct_config__.tag)  # type: ignore[attr-defined]
 
 
-_KINDS: Final[dict[type, GuardKind[Any]]] = {}
+register_guard: Final[Callable[[GuardKind[Any]], None]] = GUARDS.add
+"""Add a kind for the configuration, the checks, the engine and the graphs of this process."""
+unregister_guard: Final[Callable[[GuardKind[Any]], None]] = GUARDS.remove
+kind_of: Final[Callable[[GuardModel], GuardKind[Any]]] = GUARDS.kind_of
+"""The kind of a model; raises `DefinitionError` if it is not registered."""
 
 
-def register_guard(kind: GuardKind[Any]) -> None:
-    """Add a kind for the configuration, the checks, the engine and the graphs of this process."""
-    GUARDS.add(kind.model)
-    _KINDS[kind.model] = kind
-
-
-def unregister_guard(kind: GuardKind[Any]) -> None:
-    """Remove a registered kind."""
-    GUARDS.remove(kind.model)
-    _KINDS.pop(kind.model, None)
-
-
-def kind_of(guard: GuardModel) -> GuardKind[Any]:
-    """The kind of a model; raises `DefinitionError` if it is not registered."""
-    kind = _KINDS.get(type(guard))
-    if kind is None:
-        raise DefinitionError(f"{type(guard).__name__} is not a registered kind of guard")
-    return kind
-
-
-def all_hold(guards: Sequence[CompiledGuard]) -> Test:
-    """Whether all guards hold."""
-    return all_of([guard.holds for guard in guards])
-
-
-def expressions_of(guards: Iterable[CompiledGuard]) -> tuple[Expression, ...]:
-    """The expressions of several guards, in order."""
-    return tuple(expression for guard in guards for expression in guard.expressions)
-
-
-def ways_together(parts: Iterable[Ways]) -> Ways:
-    """The ways in which all parts are true."""
-    ways: Ways = [()]
-    for part in parts:
-        if len(ways) * len(part) > MAX_WAYS:
+def join_ways(parts: Iterable[Ways], *, every: bool = True) -> Ways:
+    """The ways in which all parts are true (`every`), or one of them."""
+    ways: Ways = [()] if every else [way for part in parts for way in part]
+    for part in parts if every else ():
+        if len(ways) * len(part) > MAX_WAYS:  # before they are made: their number is a product
             raise TooManyWays
         ways = [(*one, *other) for one, other in product(ways, part)]
-    return ways
-
-
-def ways_of_any(parts: Iterable[Ways]) -> Ways:
-    """The ways in which one of the parts is true."""
-    ways = [way for part in parts for way in part]
     if len(ways) > MAX_WAYS:
         raise TooManyWays
     return ways
@@ -251,12 +210,13 @@ def group_kind(
     def compile(guard: M, compiler: Compiler) -> CompiledGuard:
         guards = [compiler.compile(one) for one in inner(guard)]
         data = {"kind": kind.name, "guards": [one.data for one in guards]}
-        holds = all_hold(guards) if every else lambda scope: any(one.holds(scope) for one in guards)
-        return CompiledGuard(data, holds, lambda scope: lacks(data, guards, scope), expressions_of(guards))
+        tests = [one.holds for one in guards]
+        holds = all_of(tests) if every else lambda scope: any(test(scope) for test in tests)
+        expressions = tuple(expression for one in guards for expression in one.expressions)
+        return CompiledGuard(data, holds, lambda scope: lacks(data, guards, scope), expressions)
 
     def find_ways(guard: M, holds: bool) -> Ways:
-        parts = [ways_of(one, holds) for one in inner(guard)]
-        return ways_together(parts) if holds == every else ways_of_any(parts)
+        return join_ways([ways_of(one, holds) for one in inner(guard)], every=holds == every)
 
     def needs_instance(guard: M) -> bool:
         found = [kind_of(one).needs_instance(one) for one in inner(guard)]
@@ -329,7 +289,3 @@ def read_operands(paths: Iterable[Path], scope: Scope) -> dict[str, Any]:
 def cut(text: str) -> str:
     """A text of bounded length."""
     return text if len(text) <= _MAX_TEXT_CHARS else f"{text[:_MAX_TEXT_CHARS]}…"
-
-
-def _to_reason(lack: Lack) -> Reason:
-    return Reason(guard=lack.guard, message=f"{lack.clause[0].upper()}{lack.clause[1:]}.", operands=lack.operands)

@@ -1,0 +1,263 @@
+"""A bus through PostgreSQL: LISTEN and NOTIFY on connections of its own.
+
+All processes of a cluster listen on one channel for messages, and each on one of its own for requests and replies. A
+notification holds at most 8,000 bytes: a larger one is put into an unlogged table and the notification names its row.
+Who responds to a name is in another unlogged table. A row there counts only while the process holds its advisory lock,
+which the server releases with the connection: that a responder died is known at once, without a heartbeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections import deque
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import urlsplit
+
+import asyncpg
+import msgspec
+
+from waypost.buses.remote import Kind, Link, Receiver, RemoteBus
+from waypost.errors import NoHolder, WaypostError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+_log: Final = logging.getLogger(__name__)
+
+MAX_NOTIFICATION_BYTES: Final = 7_900
+_MAX_QUEUED: Final = 10_000
+_MAX_BATCH: Final = 500
+_TIMEOUT_S: Final = 5.0
+_CHECK_INTERVAL_S: Final = 5.0
+_KEEP_PAYLOADS: Final = "60 seconds"
+_LOCKS: Final = 0x77617962
+"""The first number of the advisory locks; the second is the process."""
+_SETUP_LOCK: Final = 0x7761796273
+
+_REFUSED: Final = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.ClientConfigurationError,
+)
+_SETUP: Final = (
+    "CREATE UNLOGGED TABLE IF NOT EXISTS bus_payloads "
+    "(id TEXT PRIMARY KEY, frame TEXT NOT NULL, at TIMESTAMPTZ NOT NULL DEFAULT now())",
+    "CREATE UNLOGGED TABLE IF NOT EXISTS bus_holders "
+    "(cluster TEXT NOT NULL, name TEXT NOT NULL, process INTEGER NOT NULL, PRIMARY KEY (cluster, name, process))",
+)
+_LIVING: Final = (
+    f"SELECT objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND classid = {_LOCKS} AND objsubid = 2 "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+_FIND: Final = f"SELECT process FROM bus_holders WHERE cluster = $1 AND name = $2 AND process IN ({_LIVING})"
+_FORGET: Final = f"DELETE FROM bus_holders WHERE process NOT IN ({_LIVING})"
+_NOTIFY: Final = "SELECT pg_notify(channel, frame) FROM unnest($1::text[], $2::text[]) AS g(channel, frame)"
+
+
+class _Frame(msgspec.Struct, array_like=True):
+    """What a notification holds; `number` makes it unique, because PostgreSQL drops equal ones of a transaction."""
+
+    kind: Literal["message", "request", "reply"]
+    number: int
+    sender: int
+    name: str
+    body: bytes
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(_Frame).decode
+
+
+def create_bus(url: str, cluster: str) -> RemoteBus:
+    """The bus on a PostgreSQL server, not connected yet."""
+    parts = urlsplit(url)
+    name = f"The bus on {parts.hostname or 'a local socket'}{parts.path}"
+
+    async def connect(receiver: Receiver) -> PostgresLink:
+        link = PostgresLink(receiver, cluster)
+        try:
+            async with link.watch():
+                await link.connect(url)
+        except BaseException as error:
+            await link.close()
+            if isinstance(error.__cause__, _REFUSED):
+                raise WaypostError(f"{name} refused the connection: {error}.") from None
+            raise
+        return link
+
+    return RemoteBus(name, connect)
+
+
+class PostgresLink(Link):
+    """One connection that listens, and one that sends."""
+
+    # Any other error of the server, too: a link in an unknown state is replaced.
+    failures = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
+    def __init__(self, receiver: Receiver, cluster: str) -> None:
+        super().__init__(receiver)
+        self._cluster = cluster
+        self._process = secrets.randbits(31)
+        self._channel = ""
+        self._listener: asyncpg.Connection | None = None
+        self._sender: asyncpg.Connection | None = None
+        self._sending = asyncio.Lock()
+        self._numbers = count(1)
+        self._outgoing: deque[tuple[str, str]] = deque()
+        self._has_outgoing = asyncio.Event()
+        self._incoming: asyncio.Queue[str] = asyncio.Queue()
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+
+    async def connect(self, url: str) -> None:
+        """Connect, create the tables if there are none, and listen."""
+        settings = {"application_name": "waypost bus", "client_min_messages": "warning"}
+        self._sender = sender = await asyncpg.connect(
+            url, timeout=_TIMEOUT_S, command_timeout=_TIMEOUT_S, server_settings=settings
+        )
+        async with sender.transaction():
+            await sender.execute("SELECT pg_advisory_xact_lock($1)", _SETUP_LOCK)
+            for statement in _SETUP:
+                await sender.execute(statement)
+        # Channels belong to a database, tables to a schema: hubs in two schemas have nothing to do with each other.
+        schema = await sender.fetchval("SELECT current_schema()")
+        self._channel = f"waypost_{sha256(f'{schema}/{self._cluster}'.encode()).hexdigest()[:20]}"
+        self._listener = listener = await asyncpg.connect(
+            url, timeout=_TIMEOUT_S, command_timeout=_TIMEOUT_S, server_settings=settings
+        )
+        await listener.execute("SELECT pg_advisory_lock($1, $2)", _LOCKS, self._process)
+        for channel in (self._channel, f"{self._channel}_{self._process}"):
+            await listener.add_listener(channel, self._notified)
+        for connection in (sender, listener):
+            connection.add_termination_listener(lambda _: self.lost.set())
+        for work in (self._send_queued(), self._receive(), self._check()):
+            self.run(work)
+
+    def send(self, subject: str, message: bytes) -> None:
+        """Queue a message to all processes."""
+        self._queue(self._channel, "message", next(self._numbers), subject, message)
+
+    async def add(self, kind: Kind, subject: str) -> None:
+        """Tell others about a name; messages arrive without that, on the one channel of all."""
+        if kind == "requests":
+            async with self._connection() as sender:
+                await sender.execute(
+                    "INSERT INTO bus_holders VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+                    *(self._channel, subject, self._process),
+                )
+
+    async def remove(self, kind: Kind, subject: str) -> None:
+        """Tell others about a name no longer."""
+        if kind == "requests":
+            async with self._connection() as sender:
+                await sender.execute(
+                    "DELETE FROM bus_holders WHERE cluster = $1 AND name = $2 AND process = $3",
+                    *(self._channel, subject, self._process),
+                )
+
+    async def request(self, name: str, message: bytes) -> bytes:
+        """Send a request to a process that responds to a name, and wait for its reply."""
+        async with self._connection() as sender:
+            found = [row[0] for row in await sender.fetch(_FIND, self._channel, name)]
+        if not found:
+            raise NoHolder(f"Nothing responds to {name}.")
+        number = next(self._numbers)
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = reply
+        try:
+            process = random.choice(found)  # noqa: S311
+            self._queue(f"{self._channel}_{process}", "request", number, name, message)
+            return await reply
+        finally:
+            del self._waiting[number]
+
+    async def flush(self) -> None:
+        """Send what is queued, and wait for what is being sent."""
+        await self._send_batches()
+        async with self._sending:
+            pass
+
+    async def disconnect(self) -> None:
+        """Disconnect; without a word where the link is lost."""
+        connections = [one for one in (self._sender, self._listener) if one is not None]
+        try:
+            for connection in connections if not self.lost.is_set() else ():
+                await connection.close(timeout=_TIMEOUT_S)
+        finally:
+            for connection in connections:
+                connection.terminate()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[asyncpg.Connection]:
+        """The connection that sends, for one statement at a time."""
+        async with self._sending, self.watch():
+            yield self._sender
+
+    def _queue(self, channel: str, kind: Any, number: int, name: str, body: bytes) -> None:
+        if len(self._outgoing) >= _MAX_QUEUED:
+            self._outgoing.popleft()
+            _log.warning("bus is %s messages behind and loses some", _MAX_QUEUED)
+        self._outgoing.append((channel, _encode(_Frame(kind, number, self._process, name, body)).decode()))
+        self._has_outgoing.set()
+
+    async def _send_queued(self) -> None:
+        while True:
+            await self._has_outgoing.wait()
+            self._has_outgoing.clear()
+            await self._send_batches()
+
+    async def _send_batches(self) -> None:
+        """Send what is queued, many at once: each commit with a notification takes a lock of the whole database."""
+        while self._outgoing:
+            batch = [self._outgoing.popleft() for _ in range(min(len(self._outgoing), _MAX_BATCH))]
+            large: list[tuple[str, str]] = []
+            for place, (channel, frame) in enumerate(batch):
+                if len(frame.encode()) > MAX_NOTIFICATION_BYTES:
+                    large.append((f"{self._process}-{next(self._numbers)}", frame))
+                    batch[place] = (channel, f"#{large[-1][0]}")
+            async with self._connection() as sender:
+                if large:
+                    await sender.executemany("INSERT INTO bus_payloads (id, frame) VALUES ($1, $2)", large)
+                await sender.execute(_NOTIFY, [one[0] for one in batch], [one[1] for one in batch])
+
+    def _notified(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        self._incoming.put_nowait(payload)
+
+    async def _receive(self) -> None:
+        """Process what arrived in its order."""
+        while True:
+            payload = await self._incoming.get()
+            if payload.startswith("#"):
+                async with self._connection() as sender:
+                    payload = await sender.fetchval("SELECT frame FROM bus_payloads WHERE id = $1", payload[1:]) or ""
+            try:
+                frame = _decode(payload)
+            except msgspec.MsgspecError:  # not ours, or swept already
+                continue
+            if frame.kind == "message":
+                if frame.sender != self._process:
+                    self._receiver.deliver(frame.name, frame.body)
+            elif frame.kind == "request":
+                self.run(self._answer(frame), answers=True)
+            elif (reply := self._waiting.get(frame.number)) is not None and not reply.done():
+                reply.set_result(frame.body)
+
+    async def _answer(self, frame: _Frame) -> None:
+        body = await self._receiver.answer(frame.name, frame.body)
+        self._queue(f"{self._channel}_{frame.sender}", "reply", frame.number, frame.name, body)
+
+    async def _check(self) -> None:
+        """Notice a connection that died silently, and delete what processes left behind."""
+        while True:
+            async with self._connection() as sender:
+                await sender.execute(_FORGET)
+                await sender.execute(f"DELETE FROM bus_payloads WHERE at < now() - interval '{_KEEP_PAYLOADS}'")
+            await asyncio.sleep(_CHECK_INTERVAL_S)
+            assert self._listener is not None
+            await self._listener.execute("SELECT 1")

@@ -1,0 +1,23 @@
+"""`waypost replicas`: the hubs that share the store of a running hub."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from waypost.cli.client import list_command
+from waypost.cli.output import to_second
+
+COMMAND: Final = list_command(
+    "replicas",
+    "List the replicas that share the store of a running hub; those that differ have another digest or version.",
+    "waypost replicas --json",
+    {
+        "ID": "id",
+        "ADDRESS": "address",
+        "VERSION": "version",
+        "CONFIGURATION": "configDigest",
+        "STARTED": to_second("startedAt"),
+        "LAST SEEN": to_second("lastSeenAt"),
+        "STATUS": "status",
+    },
+)

@@ -1,0 +1,148 @@
+"""What a page is: its path and title, its template, the data it shows and the actions on it.
+
+A page reads and acts only through `view.api`, the HTTP API in the same process as the person who is signed in. So the
+API's check of roles, its policies and its audit apply to every page and action, and there is no second way in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from waypost.api.api import VIA_HEADER
+from waypost.api.routing import PREFIX, Role, match_segments, may_act_as
+from waypost.capabilities.principals import Principal
+from waypost.errors import WaypostError
+from waypost.transports.http.app import OperatorAnswer, OperatorRequest
+
+ROOT: Final = "/console/"
+Answer = Callable[[OperatorRequest], Awaitable[OperatorAnswer]]
+
+
+class Refused(WaypostError):
+    """The API refused a request; the page shows its sentence."""
+
+    def __init__(self, message: str, status: int, code: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class ApiCaller:
+    """Calls the HTTP API in process, as one principal."""
+
+    def __init__(self, answer: Answer, principal: Principal, address: str = "") -> None:
+        self._answer = answer
+        self._principal = principal
+        self._address = address
+
+    async def get(self, path: str, **query: Any) -> Any:
+        """The answer to a GET; parameters that are None or empty are left out. Raises `Refused`."""
+        return await self._request(
+            "GET", path, {name: value for name, value in query.items() if value not in (None, "")}
+        )
+
+    async def post(self, path: str, body: Any = None) -> Any:
+        """The answer to a POST; raises `Refused`."""
+        return await self._request("POST", path, body=body)
+
+    async def delete(self, path: str, **query: Any) -> Any:
+        """The answer to a DELETE; raises `Refused`."""
+        return await self._request("DELETE", path, query)
+
+    async def send(self, method: str, path: str, query: bytes = b"", body: bytes = b"") -> OperatorAnswer:
+        """The answer to a request as the API gives it."""
+        whole = PREFIX + path
+        scope = {
+            "method": method,
+            "path": whole,
+            "raw_path": whole.encode("ascii", "replace"),
+            "query_string": query,
+            "client": (self._address, 0),
+        }
+        return await self._answer(OperatorRequest(scope, whole, {VIA_HEADER: b"console"}, self._principal, body))
+
+    async def _request(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
+        sent = b"" if body is None else msgspec.json.encode(body)
+        answer = await self.send(method, path, urlencode(query or {}).encode(), sent)
+        said = msgspec.json.decode(answer.body)
+        if answer.status >= 400:
+            raise Refused(said["error"], answer.status, said.get("code", ""))
+        return said
+
+
+def segment(text: str) -> str:
+    """A name as one segment of a path of the API."""
+    return quote(text, safe="")
+
+
+@dataclass
+class View:
+    """One request of a person to a page."""
+
+    api: ApiCaller
+    principal: Principal
+    query: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """The variables of the page's path."""
+    form: Mapping[str, str] = field(default_factory=dict)
+    """What a form sent; an action that fails leaves it there, so that the page shows it again."""
+
+    def can(self, role: Role) -> bool:
+        """Whether the person may do what a role may; only for what to show, the API decides."""
+        return may_act_as(role, self.principal)
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The end of an action: a sentence for the person, and more for the template."""
+
+    message: str
+    data: dict[str, Any] = {}
+
+
+Load = Callable[[View], Awaitable[dict[str, Any]]]
+"""Returns what the template shows."""
+Act = Callable[[View], Awaitable[Done]]
+"""Does one thing by one call of the API."""
+
+
+async def _load_nothing(view: View) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page; the console finds it by its path, and lists it in its navigation if it has a `section`."""
+
+    path: str
+    """Below `/console/`; a segment in braces is a variable, such as `instances/{id}`."""
+    title: str
+    template: str | Path
+    """A template of the console by name, or a file anywhere."""
+    load: Load = _load_nothing
+    actions: Mapping[str, Act] = field(default_factory=dict)
+    """By the value of the button `action` that submits a form."""
+    section: str = ""
+    """The heading of the navigation under which it is listed."""
+    icon: str = "page"
+    """The name of a symbol in `static/icons.svg`."""
+    shortcut: str = ""
+    """The key that opens it after `g`."""
+    live: Sequence[str] = ()
+    """The kinds of changes after which an open page is loaded again."""
+    every: int = 0
+    """After how many seconds an open page is loaded again, for what changes without an announcement; 0 is never."""
+
+    def match(self, segments: list[str]) -> dict[str, str] | None:
+        """The variables in a path that is one of this page, else None."""
+        return match_segments(self.path.split("/"), segments)
+
+    @property
+    def url(self) -> str:
+        """Where a page without variables is."""
+        return ROOT + self.path

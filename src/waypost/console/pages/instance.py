@@ -1,0 +1,190 @@
+"""One instance: its graph and the way it took, what happened step by step, and what can be done with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from waypost.console.forms import InvalidForm, read_arguments
+from waypost.console.page import Done, Page, View, segment
+from waypost.console.pages.instances import STATUSES
+
+LIMIT: Final = 20
+MAX_GRAPH_BYTES: Final = 16_000
+_MAX_CHANGES: Final = 6
+_MAX_VALUE_CHARACTERS: Final = 120
+_MAX_RAW_CHARACTERS: Final = 4_000
+
+Row = dict[str, Any]
+
+
+async def load(view: View) -> dict[str, Any]:
+    """The instance, its latest history or an older part of it, and its relatives."""
+    place = f"runs/{segment(view.variables['id'])}"
+    run = await view.api.get(place, order="desc", before=_version(view), limit=LIMIT)
+    history, notes = run.pop("history"), run.pop("notes")
+    drawn = (await view.api.get(f"{place}/graph"))["text"]
+    raw = json.dumps(run, indent=2, ensure_ascii=False)
+    return {
+        "run": run,
+        "status_label": STATUSES[run["status"]],
+        # The drawing escapes every name in it.
+        "graph": Markup(drawn) if len(drawn.encode()) <= MAX_GRAPH_BYTES else "",  # noqa: S704
+        "steps": _describe(history, notes),
+        "next": run.pop("next", None),
+        "children": (await view.api.get(f"{place}/children"))["runs"],
+        "transitions": _transitions(run, view.form),
+        "raw": raw if len(raw) <= _MAX_RAW_CHARACTERS else f"{raw[:_MAX_RAW_CHARACTERS]}\n…",
+        "ended": bool(run.get("terminal")),
+    }
+
+
+def _version(view: View) -> int | None:
+    text = view.query.get("before", "")
+    if not text:
+        return None
+    if not text.isdecimal() or len(text) > 18:
+        raise InvalidForm(f"before: {text[:40]!r} is not a version; follow a link of the page.")
+    return int(text)
+
+
+def _describe(history: list[Row], notes: list[Row]) -> list[Row]:
+    """The steps, the newest first: a sentence each, and what it changed in the context."""
+    found = []
+    for place, row in enumerate(history):
+        older = [one.get("delta") or {} for one in history[place + 1 :]]
+        found.append({**row, "text": summarize(row), "tone": _tone(row), "changes": _changes(row, older)})
+    found += [{**note, "text": summarize(note), "tone": "bad", "changes": []} for note in notes]
+    return sorted(found, key=lambda row: (row["at"], row["version"]), reverse=True)
+
+
+def summarize(row: Row) -> str:
+    """What happened in one step, as a sentence."""
+    move, by, target = row["transition"], row.get("by") or "the hub", row.get("to")
+    reason = f": {row['reason']}" if row.get("reason") else ""
+    if row.get("outcome") in ("rejected", "expired"):
+        who = f" by {row['decidedBy']}" if row.get("decidedBy") else ""
+        return f"{move} was {row['outcome'].replace('expired', 'not decided in time')}{who}{reason}"
+    if "outcome" in row:
+        message = (row.get("error") or {}).get("message", "")
+        return f"{move} by {by}: {row['outcome']}{'. ' if message else ''}{message}"
+    if move == "$start":
+        return f"{by} started it in {target}"
+    if move == "$cancel":
+        return f"{by} cancelled it in {target}{reason}"
+    if move == "$timeout":
+        return f"It timed out and went to {target}"
+    if move == "$enter":
+        return f"On entering {target}"
+    way = f"stayed in {target}" if row.get("from") == target else f"went from {row.get('from')} to {target}"
+    if row.get("chained"):
+        return f"{move} followed by itself and {way}"
+    approvers = ", ".join(one["by"] for one in row.get("approvals") or ())
+    approved = f", approved by {approvers}" if approvers else ""
+    return f"{by} took {move} and {way}{approved}"
+
+
+def _tone(row: Row) -> str:
+    if row.get("outcome") or row["transition"] in ("$cancel", "$timeout"):
+        return "warn"
+    return ""
+
+
+def _changes(row: Row, older: list[Row]) -> list[Row]:
+    """What a step wrote into the context; the value before is known if an older step that is shown wrote it."""
+    delta = row.get("delta") or {}
+    found = []
+    for name, value in list(delta.items())[:_MAX_CHANGES]:
+        before = next((one[name] for one in older if name in one), None)
+        was = "" if before is None or before == value else _shorten(before)
+        found.append({"name": name[:_MAX_VALUE_CHARACTERS], "before": was, "after": _shorten(value)})
+    if len(delta) > _MAX_CHANGES:
+        found.append({"name": f"and {len(delta) - _MAX_CHANGES} more", "before": "", "after": ""})
+    return found
+
+
+def _shorten(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}…"
+
+
+def _transitions(run: Row, typed: Mapping[str, str]) -> list[Row]:
+    """The transitions that can be taken, with a form each: what was typed, else what the workflow fills in."""
+    found = []
+    for link in run["links"]:
+        if link["rel"] != "transition":
+            continue
+        args = link["args"]
+        filled = {
+            f"arg.{name}": value if isinstance(value, str) else json.dumps(value)
+            for name, value in args.get("arguments", {}).items()
+        }
+        name = args["transition"]
+        form = {**filled, **typed} if typed.get("transition") == name else filled
+        found.append(
+            {
+                "name": name,
+                "title": link.get("title", name),
+                "description": link.get("description", ""),
+                "schema": link.get("inputSchema"),
+                "form": form,
+                "is_open": typed.get("transition") == name,
+            }
+        )
+    return found
+
+
+async def submit(view: View) -> Done:
+    """Take a transition, with the arguments of its form."""
+    place, name = f"runs/{segment(view.variables['id'])}", view.form.get("transition", "")
+    run = await view.api.get(place, order="desc", limit=1)
+    schema = next((one["schema"] for one in _transitions(run, {}) if one["name"] == name), None)
+    version = view.form.get("version", "")
+    if not version.isdecimal():
+        raise InvalidForm(f"version: {version[:40]!r} is not a number; load the page again.")
+    body = {"transition": name, "version": int(version), "arguments": read_arguments(schema, view.form)}
+    return _say(await view.api.post(f"{place}/submit", body), name)
+
+
+async def cancel(view: View) -> Done:
+    """Cancel the instance."""
+    place = f"runs/{segment(view.variables['id'])}/cancel"
+    return _say(await view.api.post(place, {"reason": view.form.get("reason", "")}), "Cancelled")
+
+
+async def retry(view: View) -> Done:
+    """Run a transition of unknown outcome again, or continue a chain that failed."""
+    place = f"runs/{segment(view.variables['id'])}/resolve"
+    return _say(await view.api.post(place, {"as": "retry"}), "Retried")
+
+
+async def resolve(view: View) -> Done:
+    """Say whether a transition of unknown outcome was done."""
+    how, output = view.form.get("as", ""), view.form.get("output", "").strip()
+    body: dict[str, Any] = {"as": how}
+    if how == "succeeded" and output:
+        try:
+            body["output"] = json.loads(output)
+        except (ValueError, RecursionError) as error:
+            raise InvalidForm(f"Output: {output[:80]!r} is not JSON: {error}.") from None
+    done = "done" if how == "succeeded" else "not done"
+    return _say(await view.api.post(f"runs/{segment(view.variables['id'])}/resolve", body), f"Resolved as {done}")
+
+
+def _say(run: Row, what: str) -> Done:
+    error = run.get("error") or {}
+    after = f" {error['message']}" if error.get("message") else ""
+    return Done(f"{what}: now in {run['state']}, {STATUSES[run['status']][0].lower()}.{after}")
+
+
+PAGE: Final = Page(
+    "instances/{id}",
+    "Instance",
+    "instance.html",
+    load,
+    {"submit": submit, "cancel": cancel, "retry": retry, "resolve": resolve},
+    live=("instances", "approvals"),
+)

@@ -1,0 +1,34 @@
+"""Requests: the last messages between clients and the hub as they were on the wire, without secrets."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from waypost.console.page import Page, View
+from waypost.console.rendering import show_json
+
+PAGE_SIZE: Final = 25
+FILTERS: Final = ("session", "principal", "method", "direction")
+MAX_CHARACTERS: Final = 1_200
+"""How much of one message the page shows; the API has all of it that is kept."""
+
+
+async def load(view: View) -> dict[str, Any]:
+    """The messages that the URL selects, the last one first."""
+    query = {name: view.query.get(name, "").strip() for name in FILTERS}
+    page = await view.api.get("requests", **query, before=view.query.get("before"), limit=PAGE_SIZE)
+    return {
+        "requests": [{**one, "text": _to_text(one["message"])} for one in page["requests"]],
+        "kept": page["kept"],
+        "next": page["next"],
+        "query": query,
+        "is_filtered": any(query.values()),
+    }
+
+
+def _to_text(message: Any) -> str:
+    text = message if isinstance(message, str) else show_json(message)
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text):,} characters)"
+
+
+PAGE: Final = Page("requests", "Requests", "requests.html", load, section="Hub", icon="requests", shortcut="q", every=5)

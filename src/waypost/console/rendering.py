@@ -1,0 +1,223 @@
+"""How pages become HTML: the templates and their filters, static files, and the headers of every response."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
+from markupsafe import Markup, escape
+
+from waypost.transports.http.app import OperatorAnswer
+
+_HERE: Final = Path(__file__).parent
+_STATIC: Final = _HERE / "static"
+_TYPES: Final = {".css": b"text/css; charset=utf-8", ".js": b"text/javascript; charset=utf-8", ".svg": b"image/svg+xml"}
+MAX_NODES: Final = 200
+MAX_TEXT_CHARACTERS: Final = 2000
+MAX_SHOWN_CHARACTERS: Final = 8000
+"""How much of a value is shown: its parts, the characters of one of them, and of all."""
+CHARACTERS_PER_TOKEN: Final = 4
+
+_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+SECURITY_HEADERS: Final = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-frame-options", b"DENY"),
+    (b"x-content-type-options", b"nosniff"),
+    # `no-referrer` would make browsers send the forms of these pages with the origin `null`, which is refused.
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_UNCACHED: Final = (b"cache-control", b"no-store")
+
+
+class StaticFile(NamedTuple):
+    """A file of the console, read and compressed once."""
+
+    plain: bytes
+    compressed: bytes
+    kind: bytes
+    digest: str
+
+
+@cache
+def find_static(name: str) -> StaticFile | None:
+    """A static file by its path; `None` for every path that is not one."""
+    if name not in list_static():
+        return None
+    plain = (_STATIC / name).read_bytes()
+    kind = _TYPES.get(Path(name).suffix, b"text/plain; charset=utf-8")
+    return StaticFile(plain, gzip.compress(plain, mtime=0), kind, sha256(plain).hexdigest()[:12])
+
+
+@cache
+def list_static() -> frozenset[str]:
+    """The paths of all static files."""
+    return frozenset(str(file.relative_to(_STATIC).as_posix()) for file in _STATIC.rglob("*") if file.is_file())
+
+
+def serve_static(path: str, headers: Mapping[bytes, bytes]) -> OperatorAnswer:
+    """Answer `static/<digest>/<name>`; a file with another digest is another file, so it is cached for a year."""
+    digest, _, name = path.partition("/")
+    file = find_static(name)
+    if file is None or file.digest != digest:
+        return OperatorAnswer(404, b"Not found.", b"text/plain", SECURITY_HEADERS)
+    caching = (b"cache-control", b"public, max-age=31536000, immutable")
+    if b"gzip" in headers.get(b"accept-encoding", b""):
+        encoding = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
+        return OperatorAnswer(200, file.compressed, file.kind, (caching, *encoding, *SECURITY_HEADERS))
+    return OperatorAnswer(200, file.plain, file.kind, (caching, *SECURITY_HEADERS))
+
+
+@cache
+def environment() -> Environment:
+    """The templates, in which every value is escaped."""
+    found = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    found.filters |= {
+        "time": show_time,
+        "bounded": bound_value,
+        "pretty": show_json,
+        "tokens": count_tokens,
+        "number": lambda value: f"{value:,}",
+        "bytes": show_bytes,
+        "duration": show_duration,
+        "sentence": show_sentence,
+    }
+    return found
+
+
+@cache
+def _from_file(path: Path) -> Template:
+    return environment().from_string(path.read_text())
+
+
+def render(template: str | Path, context: Mapping[str, Any]) -> str:
+    """A page as HTML."""
+    found = _from_file(template) if isinstance(template, Path) else environment().get_template(template)
+    return found.render(context)
+
+
+def to_answer(html: str, status: int = 200, *headers: tuple[bytes, bytes]) -> OperatorAnswer:
+    """A page as a response."""
+    return OperatorAnswer(status, html.encode(), b"text/html; charset=utf-8", (_UNCACHED, *SECURITY_HEADERS, *headers))
+
+
+def redirect(location: str, *headers: tuple[bytes, bytes]) -> OperatorAnswer:
+    """A redirect that a browser follows with GET."""
+    return OperatorAnswer(
+        303, b"", b"text/plain", ((b"location", location.encode()), _UNCACHED, *SECURITY_HEADERS, *headers)
+    )
+
+
+# Filters
+
+
+def show_time(value: str | float | None) -> Markup:
+    """A time that the browser shows in the reader's zone; without a script, in UTC."""
+    if value is None or value == "":
+        return Markup('<span class="dim">never</span>')
+    at = datetime.fromisoformat(value) if isinstance(value, str) else datetime.fromtimestamp(value, UTC)
+    exact = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    # Digits and signs only, so that nothing has to be escaped: a page has up to a hundred of them.
+    return Markup(f'<time datetime="{at.astimezone(UTC).isoformat()}" title="{exact}">{exact}</time>')  # noqa: S704
+
+
+def show_sentence(text: str) -> Markup:
+    """A sentence in which what stands between backticks is code."""
+    parts = str(text).split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if n % 2 else escape(part) for n, part in enumerate(parts)
+    )
+
+
+def bound_value(value: Any) -> Any:
+    """A value with at most so many parts and characters; what is left out is said in its place."""
+    left, characters = MAX_NODES, MAX_SHOWN_CHARACTERS
+
+    def cut(text: str) -> str:
+        nonlocal characters
+        most = min(MAX_TEXT_CHARACTERS, max(characters, 20))
+        characters -= len(text)
+        return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+
+    def bound(part: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if isinstance(part, str):
+            return cut(part)
+        if isinstance(part, dict):
+            kept = {}
+            for place, (name, item) in enumerate(part.items()):
+                if left <= 0:
+                    kept["…"] = f"{len(part) - place:,} more"
+                    break
+                kept[cut(name)] = bound(item)
+            return kept
+        if isinstance(part, list):
+            items = []
+            for place, item in enumerate(part):
+                if left <= 0:
+                    items.append(f"… {len(part) - place:,} more")
+                    break
+                items.append(bound(item))
+            return items
+        return part
+
+    return bound(value)
+
+
+def show_json(value: Any) -> str:
+    """A value as indented JSON."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def count_tokens(value: Any) -> int:
+    """About how many tokens a value takes as JSON."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def show_bytes(value: float) -> str:
+    """A size with a unit."""
+    for unit in ("B", "KB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
+
+
+def show_duration(seconds: float) -> str:
+    """A duration in its two greatest units."""
+    rest, parts = int(seconds), []
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        if rest >= length:
+            parts.append(f"{rest // length} {unit}")
+            rest %= length
+    return " ".join(parts[:2]) or "0 s"

@@ -1,0 +1,226 @@
+"""Signing in: sessions in the store, one-time links, and a limit on wrong keys.
+
+A session is a random token in a cookie. The store has its SHA-256 with the SHA-256 of the key that opened it, so that
+every replica accepts it, signing out ends it on all of them at once, and it ends with its key. A sealed cookie would
+save one read per page, but could not be ended before its time.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Final, Literal
+
+import msgspec
+
+from waypost.capabilities.principals import Principal
+from waypost.errors import StaleVersion
+from waypost.identity.authentication import Authentication
+from waypost.identity.keys import SIGN_IN_TOKEN_TTL_S, read_sign_in_token
+from waypost.identity.sign_in import ATTEMPT_TTL_S, Attempt
+from waypost.stores.records import Entry
+from waypost.stores.store import Store
+
+COOKIE: Final = "waypost_session"
+ATTEMPT_COOKIE: Final = "waypost_sign_in"
+SESSION_TTL_S: Final = 12 * 3600.0
+MAX_SESSIONS: Final = 1000
+"""How many sessions there are in all; the oldest one ends for a new one."""
+MAX_WRONG_KEYS: Final = 10
+WRONG_KEY_WINDOW_S: Final = 60.0
+"""How many wrong keys an address may send within a window."""
+_MAX_ADDRESSES: Final = 1000
+_SCOPE: Final = "console.sessions"
+_TOKEN_CHARACTERS: Final = 43
+
+
+class _Person(msgspec.Struct, frozen=True):
+    """A person whom the authorization server signed in, with the rights of that moment."""
+
+    id: str
+    roles: tuple[str, ...]
+    permissions: tuple[str, ...]
+    scopes: tuple[str, ...]
+    issuer: str
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    key: str
+    """The SHA-256 of the key; empty where the authorization server signed the person in."""
+    expires: float
+    person: _Person | None = None
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A person who is signed in."""
+
+    token: str
+    principal: Principal
+
+    @property
+    def csrf(self) -> str:
+        """What every form of the session has to send: derived, so that it needs no place of its own."""
+        return hmac.digest(self.token.encode(), b"waypost csrf", "sha256").hex()
+
+    def accepts(self, csrf: str) -> bool:
+        """Whether a request came from a form of this session."""
+        return hmac.compare_digest(csrf.encode(), self.csrf.encode())
+
+
+class Sessions:
+    """All sessions of the console."""
+
+    def __init__(self, store: Store, auth: Authentication) -> None:
+        self._state = store.state
+        self._now: Callable[[], float] = store.now
+        self._auth = auth
+        self._used: dict[str, float] = {}
+        """The one-time tokens that were used, until they expire."""
+
+    async def open(self, key_hash: bytes) -> Session | None:
+        """Begin a session with a key; `None` where the key is not accepted."""
+        principal = self._auth.find_key(key_hash)
+        return None if principal is None else await self._open(principal, key_hash.hex())
+
+    async def open_for(self, principal: Principal) -> Session:
+        """Begin a session for a person whom the authorization server signed in."""
+        oauth = self._auth.oauth
+        assert oauth is not None
+        rights = (principal.roles, principal.permissions, principal.scopes)
+        return await self._open(principal, "", _Person(principal.id, *rights, oauth.issuer))
+
+    async def _open(self, principal: Principal, key: str, person: _Person | None = None) -> Session:
+        await self._make_room()
+        token = secrets.token_urlsafe(32)
+        stored = _Stored(key, self._now() + SESSION_TTL_S, person)
+        await self._state.put(_SCOPE, _digest(token), msgspec.to_builtins(stored))
+        return Session(token, principal)
+
+    async def find(self, headers: Mapping[bytes, bytes]) -> Session | None:
+        """The session of a request, while it lasts and its key is accepted."""
+        token = read_cookie(headers)
+        found = None if token is None else await self._state.get(_SCOPE, _digest(token))
+        if token is None or found is None:
+            return None
+        stored = msgspec.convert(found.value, _Stored)
+        principal = self._find_principal(stored)
+        if principal is None or stored.expires <= self._now():
+            await self._remove(found)
+            return None
+        return Session(token, principal)
+
+    def _find_principal(self, stored: _Stored) -> Principal | None:
+        person, oauth = stored.person, self._auth.oauth
+        if person is None:
+            return self._auth.find_key(bytes.fromhex(stored.key))
+        # A hub that was started with another server, or without one, does not know the person any longer.
+        if oauth is None or oauth.console is None or oauth.issuer != person.issuer:
+            return None
+        return Principal(person.id, person.roles, person.permissions, person.scopes)
+
+    async def end(self, session: Session) -> None:
+        """End a session on all replicas."""
+        found = await self._state.get(_SCOPE, _digest(session.token))
+        if found is not None:
+            await self._remove(found)
+
+    def redeem(self, token: str) -> bytes | None:
+        """The SHA-256 of the hub's own key that made a one-time token, once."""
+        now = self._now()
+        self._used = {used: until for used, until in self._used.items() if until > now}
+        for key in self._auth.own_keys:
+            hashed = bytes.fromhex(key.hash.removeprefix("sha256:"))
+            if token not in self._used and read_sign_in_token(token, hashed, now):
+                self._used[token] = now + SIGN_IN_TOKEN_TTL_S
+                return hashed
+        return None
+
+    async def _make_room(self) -> None:
+        entries = await self._state.page(_SCOPE, limit=2 * MAX_SESSIONS)
+        ages = sorted((msgspec.convert(entry.value, _Stored).expires, entry) for entry in entries)
+        now, surplus = self._now(), len(ages) - MAX_SESSIONS + 1
+        for place, (expires, entry) in enumerate(ages):
+            if expires <= now or place < surplus:
+                await self._remove(entry)
+
+    async def _remove(self, entry: Entry) -> None:
+        try:
+            await self._state.remove(_SCOPE, entry.key, entry.version)
+        except StaleVersion:
+            return  # another request, or another replica, removed it
+
+
+class WrongKeys:
+    """Counts wrong keys by the address that sent them."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._counts: dict[str, tuple[float, int]] = {}
+
+    def is_blocked(self, address: str) -> bool:
+        """Whether an address has to wait."""
+        since, count = self._counts.get(address, (0.0, 0))
+        return count >= MAX_WRONG_KEYS and self._clock() - since < WRONG_KEY_WINDOW_S
+
+    def count(self, address: str) -> None:
+        """Count a wrong key."""
+        now = self._clock()
+        since, count = self._counts.pop(address, (now, 0))
+        if now - since >= WRONG_KEY_WINDOW_S:
+            since, count = now, 0
+        if len(self._counts) >= _MAX_ADDRESSES:
+            del self._counts[next(iter(self._counts))]
+        self._counts[address] = (since, count + 1)
+
+
+def read_cookie(headers: Mapping[bytes, bytes]) -> str | None:
+    """The token in the cookie of a request."""
+    found = _find_cookie(headers, COOKIE)
+    return found if found is not None and len(found) == _TOKEN_CHARACTERS else None
+
+
+def _find_cookie(headers: Mapping[bytes, bytes], name: str) -> str | None:
+    """The value of a cookie.
+
+    Two different cookies of one name mean that another application of this host has set one for a path of the console,
+    so that a person would act in a session of its choice: such a request has none.
+    """
+    pairs = (part.strip().partition("=") for part in headers.get(b"cookie", b"").decode("latin-1").split(";"))
+    found = {value for key, _, value in pairs if key == name}
+    return found.pop() if len(found) == 1 else None
+
+
+def read_attempt(headers: Mapping[bytes, bytes]) -> Attempt | None:
+    """The sign-in at the authorization server that a browser has begun."""
+    found = _find_cookie(headers, ATTEMPT_COOKIE)
+    return None if found is None else Attempt.decode(found)
+
+
+def write_attempt(attempt: Attempt | None, prefix: str, *, is_secure: bool) -> tuple[bytes, bytes]:
+    """The header that sets the cookie of a sign-in that has begun, or removes it.
+
+    It is Lax, because the authorization server sends the browser back: a Strict one would not be sent with that.
+    """
+    value, age = ("", 0) if attempt is None else (attempt.encode(), int(ATTEMPT_TTL_S))
+    secure = "; Secure" if is_secure else ""
+    text = f"{ATTEMPT_COOKIE}={value}; Path={prefix}/console/sign-in; Max-Age={age}; HttpOnly; SameSite=Lax{secure}"
+    return b"set-cookie", text.encode()
+
+
+def write_cookie(token: str, prefix: str, *, is_secure: bool) -> tuple[bytes, bytes]:
+    """The header that sets the cookie, or removes it where the token is empty."""
+    age = int(SESSION_TTL_S) if token else 0
+    secure: Literal["; Secure", ""] = "; Secure" if is_secure else ""
+    text = f"{COOKIE}={token}; Path={prefix}/console; Max-Age={age}; HttpOnly; SameSite=Strict{secure}"
+    return b"set-cookie", text.encode()
+
+
+def hash_key(key: str) -> bytes:
+    """The SHA-256 by which a key is known."""
+    return sha256(key.encode()).digest()
+
+
+def _digest(token: str) -> str:
+    return sha256(token.encode()).hexdigest()

@@ -1,0 +1,316 @@
+"""The limits of one execution: a deadline that really stops the work under it, and a slot of its principal.
+
+A deadline gives the slot back while its call waits for the client. Where replicas share a store, `SharedBulkheads` has
+the slots of a principal at all of them. Most calls end long before their deadline. A timer
+for each would be a heap operation to set and one to cancel; instead each is put in a set, and a single timer looks
+through the set every 20 ms while there is anything in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from time import monotonic
+from types import TracebackType
+from typing import Final, Protocol
+
+from waypost.errors import Busy, DeadlineExceeded
+from waypost.execution.budgets import RETRY_S, Budgets, Lease
+from waypost.execution.shares import Shares
+from waypost.loops import running_loop, running_task
+from waypost.settings import Server
+
+TICK_S: Final = 0.02
+_DEFAULTS: Final = Server()
+
+
+class Timed(Protocol):
+    """Something to call at a time of the loop's clock."""
+
+    due: float
+
+    def on_due(self) -> None: ...
+
+
+class Ticker:
+    """The shared timer of one event loop."""
+
+    __slots__ = ("_is_ticking", "loop", "waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.waiting: set[Timed] = set()
+        """What has not been called yet; an item that is removed is not called."""
+        self._is_ticking = False
+
+    def add(self, item: Timed, seconds: float) -> None:
+        """Call `item.on_due` after so many seconds, give or take a tick, unless it leaves `waiting` before."""
+        item.due = self.loop.time() + seconds
+        self.waiting.add(item)
+        if not self._is_ticking:
+            self._is_ticking = True
+            self.loop.call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        now = self.loop.time()
+        for item in sorted((item for item in self.waiting if item.due <= now), key=lambda item: item.due):
+            self.waiting.discard(item)
+            item.on_due()
+        self._is_ticking = bool(self.waiting)
+        if self._is_ticking:
+            self.loop.call_later(TICK_S, self._tick)
+
+
+class _ThreadState(threading.local):
+    clock: Ticker | None = None
+
+
+_thread = _ThreadState()
+
+
+_last: Ticker | None = None
+"""The most recently used clock of any thread: nearly always the right one, without a thread-local lookup."""
+
+
+def ticker() -> Ticker:
+    """The shared timer of the loop that runs in this thread."""
+    global _last
+    clock, loop = _last, running_loop()
+    if clock is None or clock.loop is not loop:
+        clock = _thread.clock
+        if clock is None or clock.loop is not loop:
+            clock = _thread.clock = Ticker(loop)
+        _last = clock
+    return clock
+
+
+_CANCEL_AGAIN_S: Final = 0.1
+
+
+class Deadline:
+    """Cancels the current task when time is up, again and again if that is ignored, and raises `DeadlineExceeded`."""
+
+    __slots__ = ("_cancels", "_left", "_pauses", "_principal", "_seconds", "_slots", "_task", "_ticker", "due")
+
+    def __init__(self, seconds: float, slots: Bulkheads | None = None, principal: str | None = None) -> None:
+        self.due = 0.0
+        self._seconds = seconds
+        self._slots = slots
+        self._principal = principal
+        self._cancels = 0
+        self._pauses = 0
+
+    def __enter__(self) -> Deadline:
+        self._task = running_task()
+        self._ticker = ticker()
+        self._ticker.add(self, self._seconds)
+        return self
+
+    @property
+    def expired(self) -> bool:
+        """Whether time is up."""
+        return self._cancels > 0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the clock and give the slot back while the call waits for its client; pauses may overlap."""
+        if self._pauses == 0:
+            self._left = max(0.0, self.due - self._ticker.loop.time())
+            self._ticker.waiting.discard(self)
+            if self._slots is not None and self._principal is not None:
+                self._slots.release(self._principal)
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if self._pauses == 0:
+                self._ticker.add(self, self._left)
+                if self._slots is not None and self._principal is not None:
+                    self._slots.reacquire(self._principal)
+
+    def on_due(self) -> None:
+        """Cancel the work, and look again whether it did stop."""
+        self._cancels += 1
+        self._task.cancel()
+        self._ticker.add(self, _CANCEL_AGAIN_S)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ticker.waiting.discard(self)
+        if not self._cancels:
+            return
+        for _ in range(self._cancels):
+            remaining = self._task.uncancel()
+        if kind is asyncio.CancelledError and remaining:
+            return
+        raise DeadlineExceeded from error
+
+
+class Bulkheads:
+    """The slots of all principals; executions without a free one wait in a queue per principal."""
+
+    def __init__(self, max_running: int = _DEFAULTS.max_running, max_waiting: int = _DEFAULTS.max_waiting) -> None:
+        self._max_running = max_running
+        self._running: dict[str, int] = {}
+        self._queues: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting = Shares(max_waiting)
+
+    def try_acquire(self, principal: str) -> bool:
+        """Take a slot if one is free."""
+        running = self._running.get(principal, 0)
+        if running >= self._max_running:
+            return False
+        self._running[principal] = running + 1
+        return True
+
+    async def acquire(self, principal: str) -> None:
+        """Wait for a slot; `Busy` when too many wait."""
+        if not self._waiting.try_take(principal):
+            raise Busy(f"Busy: {self._waiting.total} executions are waiting already (maxWaiting); try again later.")
+        future: asyncio.Future[None] = running_loop().create_future()
+        queue = self._queues.setdefault(principal, deque())
+        queue.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                if future.exception() is None:
+                    self.release(principal)  # the slot came at the same moment
+            elif future in queue:
+                queue.remove(future)
+            raise
+        finally:
+            self._waiting.give_back(principal)
+
+    def reacquire(self, principal: str) -> None:
+        """Take a slot again after a pause, over the limit if need be: a call waits in the queue only once."""
+        self._running[principal] = self._running.get(principal, 0) + 1
+
+    def release(self, principal: str) -> None:
+        """Give a slot back, to the next in the queue if there is one."""
+        if self._queues and self._hand_over(principal):
+            return
+        running = self._running[principal] - 1
+        if running:
+            self._running[principal] = running
+        else:
+            del self._running[principal]
+
+    def _hand_over(self, principal: str) -> bool:
+        queue = self._queues.get(principal)
+        while queue:
+            future = queue.popleft()
+            if not future.done():
+                future.set_result(None)
+                return True
+        self._queues.pop(principal, None)
+        return False
+
+
+class _SlotLease(Lease):
+    """The slots of one principal at this replica."""
+
+    __slots__ = ("_principal", "_running")
+
+    def __init__(self, principal: str, limit: int, running: dict[str, int]) -> None:
+        digest = sha256(principal.encode(errors="backslashreplace")).hexdigest()
+        super().__init__(f"running:{digest}", limit, 0.0)
+        self._principal = principal
+        self._running = running
+
+    def count_used(self) -> int:
+        return self._running.get(self._principal, 0)
+
+    def is_used_since(self, moment: float) -> bool:
+        return self._principal in self._running
+
+
+class SharedBulkheads(Bulkheads):
+    """The slots of all principals at all replicas together; each replica leases some of each principal's.
+
+    A call that waits gets a slot that is free here, or one that another replica returns. While the store is out of
+    reach a replica uses what it has leased; when no lease of any replica can be valid any longer, each has an equal
+    share.
+    """
+
+    def __init__(self, max_running: int, max_waiting: int, budgets: Budgets) -> None:
+        super().__init__(max_running, max_waiting)
+        self._budgets = budgets
+        self._leases: dict[str, _SlotLease] = {}
+        self._filling: dict[str, asyncio.Task[None]] = {}
+
+    def try_acquire(self, principal: str) -> bool:
+        """Take a slot if one is free here."""
+        lease = self._leases.get(principal)
+        running = self._running.get(principal, 0)
+        if lease is None or running >= lease.units or monotonic() >= lease.until:
+            return False
+        self._running[principal] = running + 1
+        return True
+
+    async def acquire(self, principal: str) -> None:
+        """Wait for a slot; `Busy` when too many wait, or when the store is out of reach and nothing is leased."""
+        if principal not in self._filling:
+            filling = running_loop().create_task(self._fill(principal))
+            self._filling[principal] = filling
+            filling.add_done_callback(lambda _: self._filling.pop(principal))
+        await super().acquire(principal)
+
+    def release(self, principal: str) -> None:
+        """Give a slot back: to a replica that waits for one, else to the next in the queue if there is one."""
+        self._lower(principal)
+        wanted = self._budgets.wanted
+        if wanted and (lease := self._leases.get(principal)) in wanted:
+            self._budgets.give_up(lease)
+        elif self._queues:
+            self._grant(principal)
+
+    def _lower(self, principal: str) -> None:
+        # `Bulkheads.release` has these lines in place: it runs with every call of hubs that share nothing.
+        running = self._running[principal] - 1
+        if running:
+            self._running[principal] = running
+        else:
+            del self._running[principal]
+
+    async def _fill(self, principal: str) -> None:
+        """Get slots for those that wait, until none does."""
+        while self._queues.get(principal):
+            if self._grant(principal):
+                continue
+            lease = self._leases.get(principal) or self._budgets.add(
+                _SlotLease(principal, self._max_running, self._running), self._leases, principal
+            )
+            now = monotonic()
+            if lease is not None and now >= lease.refused_until:
+                await asyncio.wait({self._budgets.ask(lease)})
+                continue
+            if lease is None or (now >= lease.until and self._budgets.is_failing and not self._budgets.is_cut_off):
+                self._refuse(principal)
+            else:
+                await asyncio.sleep(RETRY_S)
+
+    def _grant(self, principal: str) -> bool:
+        """Give a free slot to the next in the queue; false where there is no slot, or nothing waits."""
+        if not self.try_acquire(principal):
+            running = self._running.get(principal, 0)
+            if not self._budgets.is_cut_off or running >= self._max_running // (1 + len(self._budgets.others)):
+                return False
+            self._running[principal] = running + 1
+        if self._hand_over(principal):
+            return True
+        self._lower(principal)
+        return False
+
+    def _refuse(self, principal: str) -> None:
+        for future in self._queues.pop(principal):
+            if not future.done():
+                future.set_exception(
+                    Busy("Busy: the store cannot be reached, and this replica has no slots leased; try again later.")
+                )

@@ -1,0 +1,240 @@
+"""What replicas on one store hand over to each other, so that a client of a session may send each message to any.
+
+The id of a question names the process that waits for its answer, so any replica finds it without a look into the store
+or a subscription per session: each responds to one name. Which replica runs a call is recorded nowhere, because that
+would be a write per call; a cancellation, which is rare, is published to all. So is the id of each session and task
+that changes: a replica that has it in memory reads it from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import re
+import secrets
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from waypost.buses import Bus
+from waypost.buses.bus import MAX_MESSAGE_BYTES
+from waypost.errors import DeadlineExceeded, InvalidRequest, NoHolder, RemoteError, StoreUnavailable
+from waypost.protocol.exchange import cancel
+from waypost.stores.store import Store
+from waypost.stores.tasks import RequestRecord
+from waypost.wire.messages import Message, encode
+
+if TYPE_CHECKING:
+    from waypost.protocol.engine import Engine
+    from waypost.protocol.session import LegacySession
+
+
+_log: Final = logging.getLogger(__name__)
+
+HEARTBEAT_S: Final = 1.0
+HOLDER_TIMEOUT_S: Final = 4.0
+"""After how long without a heartbeat a process counts as dead."""
+
+
+class LivenessHost(Protocol):
+    """What heartbeats need of the engine."""
+
+    @property
+    def store(self) -> Store: ...
+    def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
+
+
+class Liveness:
+    """Writes heartbeats while this process runs a task, or a request whose stream a client may resume elsewhere."""
+
+    def __init__(self, host: LivenessHost) -> None:
+        self.holder = secrets.token_hex(8)
+        """The name of this process in the store."""
+        self.relay: Relay | None = None
+        """Hands messages of clients over to other replicas; `None` where no other shares the store."""
+        self._host = host
+        self._requests = 0
+        self._sender: asyncio.Task[Any] | None = None
+        self._no_requests = asyncio.Event()
+        self._sent_at = float("-inf")
+
+    async def send(self) -> None:
+        """Write a heartbeat, unless the last one was written just now."""
+        if time.monotonic() - self._sent_at > HEARTBEAT_S / 2:
+            await self._host.store.open()  # only then the clock of the database is known
+            await self._host.store.tasks.keep_holder(self.holder, self._host.store.now() + HOLDER_TIMEOUT_S)
+            self._sent_at = time.monotonic()
+
+    def request_opened(self) -> None:
+        """Send heartbeats from now on, if other replicas share the store: the request of a stream is running."""
+        self._requests += 1
+        if not self._host.store.database.is_shared:
+            return
+        if self._sender is None or self._sender.done():
+            self._no_requests = asyncio.Event()  # of the event loop that runs now
+            self._sender = self._host.background(self._send_while_requests_run())
+        self._no_requests.clear()
+
+    def request_closed(self) -> None:
+        """The request of a stream has ended."""
+        self._requests -= 1
+        if not self._requests:
+            self._no_requests.set()
+
+    async def _send_while_requests_run(self) -> None:
+        while self._requests:
+            try:
+                await self.send()
+            except StoreUnavailable as error:
+                _log.warning("heartbeat failed; running requests may be declared lost: %s", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._no_requests.wait()
+
+    async def is_alive(self, holder: str) -> bool:
+        """Whether the last heartbeat of another process still holds."""
+        return await self._host.store.tasks.is_holder_alive(holder, self._host.store.now())
+
+    async def leave(self) -> None:
+        """Remove this process from the store, because it stops."""
+        # Only a process that wrote a heartbeat has a row.
+        if self._sent_at > float("-inf"):
+            self._sent_at = float("-inf")
+            with suppress(StoreUnavailable):
+                await self._host.store.tasks.remove_holder(self.holder)
+
+
+SESSION_CHANGED: Final = "changed.session"
+TASK_CHANGED: Final = "changed.task"
+_CANCELLED: Final = "cancelled"
+_REQUEST_TIMEOUT_S: Final = 5.0
+_LARGE: Final = "handed over"
+_KEEP_LARGE_S: Final = 60.0
+_MARK: Final = b"#"
+_KEY_BYTES: Final = 32
+_NONCE: Final = bytes(12)
+"""How the name of a large message begins; a message is JSON, which never begins so."""
+_QUESTION_ID: Final = re.compile(r"hub-([0-9a-f]{16})-[0-9a-f]{8}-[0-9]+")
+
+
+class HandedOver(msgspec.Struct, frozen=True):
+    """A message of a session's client that another replica got."""
+
+    origin: str
+    session: str
+    principal: str
+    message: Message
+
+
+_decode: Final = msgspec.json.Decoder(HandedOver).decode
+_decode_change: Final = msgspec.json.Decoder(tuple[str, str]).decode
+
+
+class Relay:
+    """Hands messages of clients over to the replica that waits for them, and takes those for this one."""
+
+    def __init__(self, bus: Bus, engine: Engine) -> None:
+        self._bus = bus
+        self._engine = engine
+        self._liveness = engine.sessions.liveness
+        self._holder = self._liveness.holder
+        bus.on_reconnect(self._refresh_read_sessions)
+
+    async def start(self) -> None:
+        """Take what other replicas hand over."""
+        await self._bus.subscribe(_CANCELLED, self._take_cancellation)
+        for subject in (SESSION_CHANGED, TASK_CHANGED):
+            await self._bus.subscribe(subject, self._note_change)
+        await self._bus.serve(f"replica.{self._holder}", self._take_answer)
+
+    async def hand_over(self, session: LegacySession, message: Message) -> None:
+        """Give an answer or a cancellation that nothing here waits for to the replica that does.
+
+        Raises `NoHolder` when that replica cannot be reached now, and `InvalidRequest` when it has ended. An answer
+        to a question that no replica asked, or to one that is answered, is dropped.
+        """
+        handed = encode(HandedOver(self._holder, session.id, session.principal.id, message))
+        if message.method == "notifications/cancelled":
+            if self._bus.health != "ok":
+                raise NoHolder("The replica that runs this call cannot be reached now; send the cancellation again.")
+            await self._bus.publish(_CANCELLED, handed)
+            return
+        asked = _QUESTION_ID.fullmatch(message.id) if isinstance(message.id, str) else None
+        if asked is None or asked[1] == self._holder:
+            return
+        carried = await wrap_message(self._engine.store, handed)  # an image of a model is too large for the bus
+        try:
+            await self._bus.request(f"replica.{asked[1]}", carried, _REQUEST_TIMEOUT_S)
+        except (NoHolder, DeadlineExceeded, RemoteError):  # an answer that did arrive may be sent twice
+            if await self._liveness.is_alive(asked[1]):
+                raise NoHolder(
+                    "The replica that asked this question cannot be reached now; send the answer again."
+                ) from None
+            raise InvalidRequest(
+                "The replica that asked this question has ended; its call ends with an error."
+            ) from None
+
+    def announce(self, subject: str, record: str) -> None:
+        """Let other replicas know, in the background, that a session or a task was written."""
+        self._engine.background(self._bus.publish(subject, encode((self._holder, record))))
+
+    def _note_change(self, subject: str, message: bytes) -> None:
+        origin, record = _decode_change(message)
+        if origin != self._holder:
+            changed = self._engine.sessions if subject == SESSION_CHANGED else self._engine.tasks
+            self._engine.background(changed.refresh(record))
+
+    def _refresh_read_sessions(self) -> None:
+        """Read sessions with a stream again: announcements may be lost, and others are read at their next request."""
+        for session in self._engine.sessions:
+            if session.streams.has_reader:
+                self._engine.background(self._engine.sessions.refresh(session.id))
+
+    async def _take_answer(self, request: bytes) -> bytes:
+        handed = _decode(await unwrap_message(self._engine.store, request))
+        session = self._find_session(handed)
+        if session is not None:
+            session.calls.resolve(handed.message)
+        return b""
+
+    def _take_cancellation(self, _subject: str, request: bytes) -> None:
+        handed = _decode(request)
+        session = self._find_session(handed)
+        if session is not None and handed.origin != self._holder:
+            cancel(session.running, handed.message)
+
+    def _find_session(self, handed: HandedOver) -> LegacySession | None:
+        # The id of a session alone is not enough: a message of one principal must not reach the session of another.
+        session = self._engine.sessions.get(handed.session)
+        return session if session is not None and session.principal.id == handed.principal else None
+
+
+async def wrap_message(store: Store, message: bytes) -> bytes:
+    """What the bus carries for a message in JSON: the message, or the name under which the store keeps it sealed."""
+    if len(message) <= MAX_MESSAGE_BYTES:
+        return message
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    # The key is only on the bus: a message may hold secrets, which must not be in the store, nor be hidden from the
+    # replica that the message is for. It is used once, so the nonce need not differ.
+    name, key = secrets.token_hex(16), secrets.token_bytes(_KEY_BYTES)
+    sealed = base64.b64encode(AESGCM(key).encrypt(_NONCE, message, name.encode())).decode()
+    await store.requests.put(RequestRecord(_LARGE, name, "", sealed, store.now() + _KEEP_LARGE_S))
+    return b"%b%b.%b" % (_MARK, name.encode(), key.hex().encode())
+
+
+async def unwrap_message(store: Store, carried: bytes) -> bytes:
+    """The message for what the bus carried; `NoHolder` if the store does not have it any more."""
+    if not carried.startswith(_MARK):
+        return carried
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    name, _, key = carried[len(_MARK) :].decode().partition(".")
+    stored = await store.requests.get(_LARGE, name)
+    if stored is None:
+        raise NoHolder("The message is not in the store.")
+    return AESGCM(bytes.fromhex(key)).decrypt(_NONCE, base64.b64decode(stored.answer), name.encode())

@@ -1,0 +1,234 @@
+"""Three replicas behind a balancer, with a PostgreSQL, a bus and network links of their own, and the faults of each."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+from tests.chaos import mill
+from tests.chaos.balancer import Balancer, balancing
+from tests.chaos.freezing_proxy import FreezingProxy, freezing_proxy
+from tests.cli.shell import Serving, serving
+from tests.nats import NatsServer, free_port
+from tests.postgres import running_server
+
+REPLICAS: Final = ("a", "b", "c")
+MILL: Final = f"{mill.__file__}:hub"
+KILLABLE: Final = {"fsync": "off", "full_page_writes": "off"}
+"""A killed server leaves what it wrote to the machine; without `synchronous_commit` it would not have written it."""
+START_S: Final = 60.0
+"""How long a replica may take to start beside everything else on a busy machine."""
+BusKind = Literal["nats", "postgres"]
+
+
+class KillableServer:
+    """A PostgreSQL of one's own, which may be killed and started again."""
+
+    def __init__(self, stack: ExitStack, settings: dict[str, str] | None = None) -> None:
+        self._stack = stack
+        self._directory = Path(tempfile.gettempdir()) / f"waypost-kill-{secrets.token_hex(4)}"
+        self.url = stack.enter_context(running_server(self._directory, settings, keep=False))
+
+    def kill(self) -> None:
+        """Kill the postmaster; those it leaves behind end by themselves."""
+        os.kill(int((self._directory / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+
+    def start(self) -> None:
+        """Start it again, as soon as those are gone."""
+        assert self._stack.enter_context(running_server(self._directory)) == self.url
+
+
+class Replica:
+    """One `waypost serve` at a time."""
+
+    def __init__(self, name: str, folder: Path, link: FreezingProxy, env: dict[str, str]) -> None:
+        self.name = name
+        self.link = link
+        """Its way to PostgreSQL."""
+        self.log: list[str] = []
+        self._folder = folder / name
+        self._env = env
+        self._served: ExitStack | None = None
+        self._hub: Serving | None = None
+
+    async def start(self, balancer: Balancer) -> None:
+        """Start it, and let it have requests."""
+        self._folder.mkdir(exist_ok=True)
+        stack = ExitStack()
+        serve = serving(MILL, "--port", "0", "--data", self._folder, cwd=self._folder, **self._env)
+        self._hub, self._served = await asyncio.to_thread(stack.enter_context, serve), stack
+        balancer.add(self.name, await asyncio.to_thread(self.hub.find_url, START_S))
+
+    @property
+    def hub(self) -> Serving:
+        """Its process."""
+        assert self._hub is not None
+        return self._hub
+
+    async def end(self, number: signal.Signals) -> None:
+        """Send a signal that ends it, and wait for that."""
+        self.hub.signal(number)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        served, self._served = self._served, None
+        if served is not None:
+            served.close()
+            self.log += self.hub.lines
+
+    async def stop(self) -> None:
+        """End it, whatever state it is in."""
+        if self._served is not None:
+            await self.end(signal.SIGKILL)
+
+
+class Cluster:
+    """Everything that runs, and what can go wrong with it; each fault ends with everything in order again."""
+
+    def __init__(
+        self,
+        replicas: list[Replica],
+        balancer: Balancer,
+        postgres: KillableServer,
+        nats: list[NatsServer],
+        chance: random.Random,
+    ) -> None:
+        self.replicas = replicas
+        self.balancer = balancer
+        self.postgres = postgres
+        self.nats = nats
+        self.counted: Counter[str] = Counter()
+        """How often each fault happened."""
+        self.freeze_s = 6.5
+        """How long a replica is stopped: longer than the five seconds after which it counts as dead."""
+        self._chance = chance
+        self._faulty: set[str] = set()
+        self._at_once = asyncio.Semaphore(len(replicas) - 1)
+        self._postgres_turn = asyncio.Lock()
+        self._nats_turn = asyncio.Lock()
+
+    @property
+    def faults(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """All faults by name."""
+        of_replicas = {
+            "kill a replica": self.kill_replica,
+            "stop a replica": self.freeze_replica,
+            "hold back its packets": self.freeze_link,
+            "drop its connections": self.drop_link,
+            "kill PostgreSQL": self.kill_postgres,
+        }
+        of_bus = {"kill a NATS server": self.kill_one_nats, "kill all NATS servers": self.kill_all_nats}
+        return of_replicas | of_bus if self.nats else of_replicas
+
+    async def cause(self, fault: str) -> None:
+        """Let something go wrong."""
+        await self.faults[fault]()
+        self.counted[fault] += 1
+
+    @asynccontextmanager
+    async def _faulty_replica(self) -> AsyncIterator[Replica]:
+        """A replica that nothing is wrong with yet, while at least one other is in order."""
+        async with self._at_once:
+            replica = self._chance.choice([one for one in self.replicas if one.name not in self._faulty])
+            self._faulty.add(replica.name)
+            try:
+                yield replica
+            finally:
+                self._faulty.discard(replica.name)
+
+    async def kill_replica(self) -> None:
+        """kill -9, and a new process."""
+        async with self._faulty_replica() as replica:
+            await replica.end(signal.SIGKILL)
+            async with self._postgres_turn:  # no hub starts without its store
+                await replica.start(self.balancer)
+
+    async def freeze_replica(self) -> None:
+        """SIGSTOP for so long that others take its work over, then SIGCONT."""
+        async with self._faulty_replica() as replica:
+            replica.hub.signal(signal.SIGSTOP)
+            try:
+                await asyncio.sleep(self.freeze_s)
+            finally:
+                replica.hub.signal(signal.SIGCONT)
+
+    async def freeze_link(self) -> None:
+        """A network between a replica and PostgreSQL that delivers nothing, and later everything."""
+        async with self._faulty_replica() as replica:
+            replica.link.freeze()
+            await asyncio.sleep(self._chance.uniform(0.5, 7.0))
+            replica.link.thaw()
+
+    async def drop_link(self) -> None:
+        """A network that is cut: connections end, and new ones are not answered."""
+        async with self._faulty_replica() as replica:
+            replica.link.freeze()
+            replica.link.drop()
+            await asyncio.sleep(self._chance.uniform(0.2, 3.0))
+            replica.link.thaw()
+
+    async def kill_postgres(self) -> None:
+        """kill -9 of PostgreSQL, and a new server on its data."""
+        async with self._postgres_turn:
+            await asyncio.to_thread(self.postgres.kill)
+            await asyncio.to_thread(self.postgres.start)
+
+    async def kill_one_nats(self) -> None:
+        """One of three NATS servers goes and comes back without anything."""
+        await self._restart_nats([self._chance.choice(self.nats)])
+
+    async def kill_all_nats(self) -> None:
+        """All of them."""
+        await self._restart_nats(self.nats)
+
+    async def _restart_nats(self, servers: list[NatsServer]) -> None:
+        async with self._nats_turn:
+            for server in servers:
+                server.kill()
+            await asyncio.sleep(self._chance.uniform(0.0, 1.0))
+            for server in servers:
+                await asyncio.to_thread(server.start)
+
+
+@asynccontextmanager
+async def three_replicas(folder: Path, bus: BusKind, chance: random.Random) -> AsyncIterator[Cluster]:
+    """A cluster that runs until the block ends."""
+    async with AsyncExitStack() as stack:
+        processes = stack.enter_context(ExitStack())
+        postgres = KillableServer(processes, KILLABLE)
+        nats = _start_nats(processes) if bus == "nats" else []
+        balancer = await stack.enter_async_context(balancing())
+        replicas = []
+        for name in REPLICAS:
+            link, url = await stack.enter_async_context(freezing_proxy(postgres.url))
+            env = {"MILL_STORE": url, "MILL_EFFECTS": str(folder / "effects")}
+            if nats:
+                env["MILL_BUS"] = "nats://" + ",".join(f"127.0.0.1:{server.port}" for server in nats)
+            replicas.append(Replica(name, folder, link, env))
+        await replicas[0].start(balancer)
+        for replica in replicas:
+            stack.push_async_callback(replica.stop)
+        await asyncio.gather(*(replica.start(balancer) for replica in replicas[1:]))
+        yield Cluster(replicas, balancer, postgres, nats, chance)
+
+
+def _start_nats(stack: ExitStack) -> list[NatsServer]:
+    """Three servers that know each other."""
+    ports = [free_port() for _ in REPLICAS]
+    routes = ",".join(f"nats-route://127.0.0.1:{port}" for port in ports)
+    servers = []
+    for port in ports:
+        where = f"nats://127.0.0.1:{port}"
+        servers.append(NatsServer("--cluster_name", "chaos", "--cluster", where, "--routes", routes))
+        stack.callback(servers[-1].kill)
+        servers[-1].start()
+    return servers

@@ -1,0 +1,84 @@
+"""Sessions, requests, settings and hidden items in a real Chromium, with the fixtures of `test_browser.py`."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+
+from playwright.sync_api import Page, expect
+
+from tests.console.test_browser import Desk, desk, page  # noqa: F401  # fixtures
+from tests.protocol.conftest import Json, initialization, stateless
+from tests.transports.http.conftest import routing
+
+
+def _open(page: Page, desk: Desk, path: str) -> None:  # noqa: F811
+    page.goto(f"{desk.hub.url}/console/{path}")
+
+
+def _post(desk: Desk, message: Json) -> None:  # noqa: F811
+    """Send a message to the hub as a client does."""
+    headers = {
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "authorization": f"Bearer {desk.hub.key}",
+    }
+    if message["method"] != "initialize":
+        headers |= {name: value for name, value in routing(message).items() if value is not None}
+    request = urllib.request.Request(f"{desk.hub.url}/mcp", json.dumps(message).encode(), headers)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.status == 200
+
+
+def _add(desk: Desk, a: int, b: int) -> None:  # noqa: F811
+    _post(desk, stateless(1, "tools/call", {"name": "add", "arguments": {"a": a, "b": b}}))
+
+
+def test_a_session_is_ended_by_a_click(page: Page, desk: Desk) -> None:  # noqa: F811
+    _post(desk, initialization())
+    _open(page, desk, "sessions?client=tester")
+    page.locator("[data-row] [data-action=end]").click()
+    expect(page.locator("[role=status]")).to_contain_text("has ended")
+    expect(page.locator("[data-action=end]")).to_have_count(0)
+
+
+def test_items_are_selected_hidden_and_shown_by_clicks(page: Page, desk: Desk) -> None:  # noqa: F811
+    _open(page, desk, "catalog")
+    page.locator("[data-row][data-id=build] input[type=checkbox]").check()
+    page.locator("[data-action=hide]").click()
+    expect(page.locator("[role=status]")).to_contain_text("do not find build any more")
+    expect(page.locator("[data-row][data-id=build]")).to_have_count(0)
+
+    page.get_by_role("link", name="1 hidden").click()
+    page.locator("[data-select-all]").check()
+    page.locator("[data-action=show]").click()
+    expect(page.locator("[role=status]")).to_contain_text("Agents find build again")
+    expect(page.locator("[data-row]")).to_have_count(0)
+
+
+def test_a_message_opens_and_stays_open_while_the_page_is_loaded_again(page: Page, desk: Desk) -> None:  # noqa: F811
+    _add(desk, 1, 2)
+    _open(page, desk, "requests?method=tools/call")
+    first = page.locator("[data-row] details").first
+    number = first.get_attribute("id")
+    first.locator("summary").click()
+    expect(first.locator("pre")).to_contain_text("jsonrpc")
+    page.evaluate("document.getElementById('main').dispatchEvent(new CustomEvent('waypost:refresh'))")
+    _add(desk, 3, 4)
+    page.evaluate("document.getElementById('main').dispatchEvent(new CustomEvent('waypost:refresh'))")
+    expect(page.locator(f"#{number}")).to_have_attribute("open", "")
+    expect(page.locator("[data-row] details[open]")).to_have_count(1)
+
+
+def test_the_keys_lead_to_the_pages_of_the_hub(page: Page, desk: Desk) -> None:  # noqa: F811
+    _open(page, desk, "")
+    for key, path in (("e", "sessions"), ("q", "requests"), ("t", "settings")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(f"**/console/{path}")
+    page.keyboard.press("/")
+    page.keyboard.type("server.port")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/console/settings?q=server.port**")
+    expect(page.locator("[data-row]")).to_have_count(1)
+    expect(page.locator("[data-row]")).to_contain_text("Given at the start")

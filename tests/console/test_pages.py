@@ -1,0 +1,150 @@
+"""Pages with their data and actions, without a browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.api.conftest import operated_hub
+from tests.api.releasing import releasing
+from tests.api.test_upstreams import importing
+from tests.console.conftest import browsing
+from tests.console.markup import EVIL
+from tests.gateway.importers import Turncoat, tool
+from tests.protocol.conftest import asynchronous
+from waypost.console.markdown import MAX_CHARACTERS, render_markdown
+from waypost.console.pages.approvals import MAX_CARDS
+from waypost.console.pages.keys import MAX_ROWS
+from waypost.console.pages.upstreams import place_side_by_side
+from waypost.console.rendering import show_sentence
+
+
+def test_lines_that_replace_each_other_stand_side_by_side() -> None:
+    assert place_side_by_side(["-a: 1", "+a: 2", "+b: 3", " c: 4", "-d: 5"]) == [
+        ("a: 1", "a: 2", "changed"),
+        ("", "b: 3", "added"),
+        ("c: 4", "c: 4", "same"),
+        ("d: 5", "", "removed"),
+    ]
+    assert place_side_by_side([]) == []
+
+
+@asynchronous
+async def test_an_upstream_with_a_thousand_tools_and_changes_fits_a_page(tmp_path: Path) -> None:
+    many = [tool(f"tool-{number}-{EVIL}"[:60]) for number in range(1000)]
+    server = Turncoat(tmp_path, *many)
+    async with importing(tmp_path, server) as (operator, hub):
+        server.offer(*[{**one, "description": f"{EVIL} " * 50} for one in many])
+        await operator.told("POST", "/api/v1/upstreams/turncoat/restart")
+        async with browsing(hub) as person:
+            html = await person.read("upstreams")
+            assert (len(html) <= 50_000, EVIL in html, "988 more definitions" in html) == (True, False, True)
+
+
+@asynchronous
+async def test_any_number_of_approvals_and_keys_fits_a_page() -> None:
+    async with releasing() as releases:
+        for number in range(MAX_CARDS + 3):
+            await releases.asked(service=f"{number}-{EVIL * 100}")
+        for number in range(MAX_ROWS + 5):
+            await releases.hub.keys.create(f"key-{number}", roles=["agent"])
+        async with browsing(releases.hub) as person:
+            html = await person.read("approvals")
+            shown = html.count("data-row")
+            assert (len(html) <= 50_000, 1 <= shown <= MAX_CARDS) == (True, True)
+            assert f"{MAX_CARDS + 3 - shown} more wait" in html
+            assert f"{MAX_CARDS + 3} transitions wait for a decision" in html
+            html = await person.read("keys")
+            assert (len(html) <= 50_000, html.count("data-row")) == (True, MAX_ROWS)
+            assert re.findall(r'data-row data-id="([^"]+)"', await person.read("keys?q=KEY-44")) == ["key-44"]
+            assert "No key fits" in await person.read("keys?q=nothing")
+
+
+def test_a_sentence_shows_commands_as_code_and_everything_else_as_text() -> None:
+    assert show_sentence("Run `a <b>` now.") == "Run <code>a &lt;b&gt;</code> now."
+    assert show_sentence(f"One ` {EVIL}") == "One ` &lt;img src=x onerror=alert(1)&gt;"
+
+
+@asynchronous
+async def test_the_audit_page_keeps_a_filter_that_is_wrong_out_of_the_store() -> None:
+    async with browsing(operated_hub(rules=())) as person:
+        assert "is not a time such as" in await person.read("audit?after=yesterday", status=400)
+        assert "Invalid cursor" in await person.read("audit?before=x", status=400)
+        assert "Invalid query" in await person.read("audit?decision=perhaps", status=400)
+        html = await person.act("audit", "verify")
+        assert 'role="status"' in html
+        assert EVIL not in await person.read("audit?principal=%3Cimg+src%3Dx+onerror%3Dalert(1)%3E")
+
+
+PAYLOADS = (
+    EVIL,
+    "<script>alert(1)</script>",
+    "[x](javascript:alert(1))",
+    "[x](JaVaScRiPt:alert(1))",
+    "[x](data:text/html,<script>alert(1)</script>)",
+    '[x](https://a.example/"onmouseover="alert(1))',
+    "![x](https://a.example/x.png)",
+    '[<img src=x onerror=alert(1)>](https://a.example "t")',
+    "`<b>`**<b>***<b>*",
+    "# <svg/onload=alert(1)>",
+    "> <iframe src=//a.example>",
+    "```html\n<script>alert(1)</script>\n```",
+    "1. <math><mtext></form><form>",
+    "<!-- <p> --><style>*{}</style>&lt;script&gt;",
+)
+TAG = re.compile(
+    r"</?(?:p|ul|ol|li|pre|h[3-6]|blockquote|code|strong|em)>|<pre tabindex=\"0\">"
+    r"|<a href=\"https?://[^\"<>]*\" rel=\"noopener noreferrer nofollow\">|</a>"
+)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_markdown_has_only_the_tags_of_the_console(payload: str) -> None:
+    for text in (payload, f"text {payload} text", f"- {payload}", f"# {payload}", f"> {payload}", f"**{payload}**"):
+        rest = TAG.sub("", render_markdown(text))
+        assert not re.search(r"[<>]", rest), rest
+
+
+def test_markdown_becomes_headings_lists_code_and_links() -> None:
+    text = "# A\n\nOne *two*\n**three**.\n\n- a\n  b\n- c\n\n1. d\n\n~~~\nx < y\n~~~\n[h](https://h.example/?a=1&b=2) [s](iii://s)"
+    assert render_markdown(text) == (
+        "<h3>A</h3>\n<p>One <em>two</em> <strong>three</strong>.</p>\n<ul><li>a b</li><li>c</li></ul>\n"
+        '<ol><li>d</li></ol>\n<pre tabindex="0">x &lt; y</pre>\n'
+        '<p><a href="https://h.example/?a=1&amp;b=2" rel="noopener noreferrer nofollow">h</a> s <code>iii://s</code></p>'
+    )
+    assert "10 more characters" in render_markdown("x" * (MAX_CHARACTERS + 10))
+    for hostile in ("*" * 50_000, "[" * 50_000, "`" * 50_001, "**a" * 20_000, "![](" * 20_000):
+        assert len(render_markdown(hostile)) < 200_000
+
+
+@asynchronous
+async def test_a_viewer_reads_sources_and_may_change_nothing(tmp_path: Path) -> None:
+    hub = operated_hub(rules=())
+    async with browsing(hub) as person:
+        await person.read("documents")
+        await person.act("documents", "create", id="a/b", skill=f"# {EVIL}")
+        assert EVIL not in await person.read("documents?id=a/b")
+        viewer = await hub.keys.create("vera", roles=["viewer"])
+        await person.sign_in(viewer)
+        for page in ("upstreams", "documents", "skills", "workers", "policies", "audit"):
+            assert 'data-action="remove"' not in await person.read(page)
+        assert "does not have the role admin" in await person.act("documents", "remove", status=403, id="a/b")
+        assert "does not have the role admin" in await person.act("documents", "create", status=403, id="c", skill="d")
+        assert "does not have the role operator" in await person.act("skills", "reload", status=403, id="x")
+        assert "does not have the role admin" in await person.act("upstreams", "approve", status=403, id="x")
+
+
+@asynchronous
+async def test_entries_for_clients_are_ready_to_copy_and_name_the_hub() -> None:
+    async with browsing(operated_hub(rules=())) as person:
+        html = await person.read("connect?url=https://hub.example&name=team")
+        for client in ("claude-code", "cursor", "vscode", "codex", "gemini", "opencode", "claude-desktop"):
+            assert f'data-id="{client}"' in html
+        assert "[mcp_servers.team]" in html
+        assert "https://hub.example/mcp" in html
+        assert 'href="cursor://anysphere.cursor-deeplink/mcp/install?name=team' in html
+        assert 'href="vscode:mcp/install?' in html
+        assert "is not a URL" in await person.read("connect?url=javascript:alert(1)", status=400)
+        assert "Invalid query" in await person.read("connect?name=a%20b", status=400)

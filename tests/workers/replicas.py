@@ -1,0 +1,58 @@
+"""Two hubs on one PostgreSQL that workers connect to, with the bus of the store and with NATS."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+
+import pytest
+
+from tests.workers.wire import at_work
+from waypost import Hub
+from waypost.settings import Bus, Settings, WorkerLimits, Workers
+from waypost.testing import TestClient
+
+DEADLINE: Final = 30.0
+
+
+class Side:
+    """One of the hubs, and a client of it."""
+
+    def __init__(self, hub: Hub, client: TestClient) -> None:
+        self.hub = hub
+        self.client = client
+
+    async def offers(self, *functions: str) -> None:
+        """Wait until exactly these functions of workers are offered, at this or another replica."""
+        await until(lambda: {one.id for one in self.hub.workers.functions if one.owner is not None} == set(functions))
+
+
+@pytest.fixture(params=["postgres", "nats"])
+def settings(request: pytest.FixtureRequest) -> Settings:
+    """With the bus of the store, and with NATS; two connections of a worker are two sockets."""
+    bus = Bus() if request.param == "postgres" else Bus(url=request.getfixturevalue("nats_url"))
+    return Settings(bus=bus, workers=Workers(port=0, limits=WorkerLimits()))
+
+
+@asynccontextmanager
+async def replicas(store: str, settings: Settings, number: int = 2, **options: Any) -> AsyncIterator[list[Side]]:
+    """Hubs that are stopped in the end."""
+    async with AsyncExitStack() as stack:
+        sides = []
+        for _ in range(number):
+            hub = Hub("replica", version="1", store=store, settings=settings, **options)
+            sides.append(Side(hub, await stack.enter_async_context(at_work(hub))))
+        yield sides
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds that no event announces."""
+    while not holds():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    """Run under a deadline."""
+    asyncio.run(asyncio.wait_for(scenario, DEADLINE))
