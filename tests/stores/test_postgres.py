@@ -191,7 +191,7 @@ async def test_a_wrong_address_is_told_in_one_sentence_soon(postgres_server: str
             assert refused.value.message.endswith(".")
             assert "hunter2" not in refused.value.message
         assert await store.health() == "unavailable"
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
 
 
 @asynchronous

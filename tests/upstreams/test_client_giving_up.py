@@ -76,7 +76,7 @@ def test_a_caller_that_gives_up_stops_the_work_at_the_server(version: str) -> No
             call.cancel()
             await asyncio.wait({call})
             assert call.cancelled()
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(20):
                 await waiting.stopped.wait()
 
     asyncio.run(scenario())

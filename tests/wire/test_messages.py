@@ -80,9 +80,9 @@ def test_depth_is_found_without_recursion() -> None:
     "tail", [b'"' + b'\\"' * 20_000, b'"' + b"a" * 3_000_000 + b'"'], ids=["unfinished", "long string"]
 )
 def test_depth_is_found_in_linear_time(tail: bytes) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     is_too_deep(b"[]" * (DEFAULT_DEPTH + 1) + tail, DEFAULT_DEPTH)
-    assert time.perf_counter() - start < 0.5
+    assert time.thread_time() - start < 1
 
 
 def test_a_request_has_an_id_and_a_method() -> None:

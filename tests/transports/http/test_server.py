@@ -169,7 +169,7 @@ async def test_slow_tools_never_delay_anybody_elses_ping() -> None:
                 assert (await response.json())["result"] == {}
             async with hub.modern(stateless("d", "server/discover")) as response:
                 assert response.status == 200
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 8
         assert not any(task.done() for task in slow)
         for task in slow:
             task.cancel()
