@@ -13,6 +13,7 @@ from waypost import Hub
 from waypost.policy.rules import Rule
 from waypost.testing import connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
+from waypost.workflows.transitions import new_id
 
 SCHEMA = {
     "type": "object",
@@ -32,6 +33,12 @@ STATES: Json = {
     },
     "done": {"terminal": True},
 }
+
+
+def test_ids_sort_by_creation_also_within_a_millisecond() -> None:
+    ids = [new_id() for _ in range(1_000)]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 1_000
 
 
 @pytest.mark.parametrize("version", [LATEST_LEGACY, V2026_07_28])
