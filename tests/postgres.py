@@ -80,7 +80,7 @@ def run_sql(url: str, *statements: str) -> list[Any]:
     """Run statements one after the other, wherever this is called; the rows of the last one."""
 
     async def run() -> list[Any]:
-        connection = await asyncpg.connect(url, timeout=10, server_settings={"client_min_messages": "warning"})
+        connection = await asyncpg.connect(url, timeout=60, server_settings={"client_min_messages": "warning"})
         try:
             return [await connection.fetch(statement) for statement in statements][-1]  # type: ignore[no-any-return]
         finally:

@@ -87,7 +87,7 @@ HEAVY = (
 def loaded() -> set[str]:
     """The modules in a fresh interpreter after `import waypost`."""
     code = "import json, sys, waypost; json.dump(sorted(sys.modules), sys.stdout)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=90)
     return set(json.loads(done.stdout))
 
 

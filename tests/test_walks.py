@@ -25,7 +25,7 @@ def walks() -> str:
     """All walks, in a process of their own: another test may have turned tracing on in this one."""
     root = Path(__file__).parents[1]
     command = [sys.executable, "-m", "tests.walks"]
-    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True, timeout=50).stdout
+    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
 @pytest.mark.parametrize("name", BOUNDS)

@@ -16,8 +16,8 @@ from tests.postgres import postgres_url as postgres_url
 from waypost.buses import Bus, LocalBus, Subscription, create_bus
 from waypost.buses.bus import Health, Receive, Respond, check_message, check_subject
 
-DEADLINE: Final = 50.0
-PATIENCE: Final = 5.0
+DEADLINE: Final = 120.0
+PATIENCE: Final = 30.0
 
 OpenBus = Callable[[], AbstractAsyncContextManager[Bus]]
 

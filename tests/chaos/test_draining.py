@@ -17,7 +17,7 @@ from tests.chaos.test_hub_killed import LOST, desk_in, has_begun
 from tests.chaos.test_two_hubs import Pair
 from tests.chaos.visitor import Refused, Visitor, eventually, visiting
 
-DEADLINE: Final = 45.0
+DEADLINE: Final = 120.0
 
 
 @contextmanager

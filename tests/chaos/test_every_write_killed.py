@@ -237,7 +237,7 @@ def kill_at_random(folder: Path, name: str, chance: random.Random, facts: list[F
         kill(under_test.hub)
         stopped.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(90)
     assert len(facts) > before
 
 

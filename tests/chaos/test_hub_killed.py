@@ -19,7 +19,7 @@ from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 
 DESK: Final = f"{desk.__file__}:hub"
-DEADLINE: Final = 45.0
+DEADLINE: Final = 120.0
 LOST: Final = "The server was stopped while the task was running."
 SOON: Final = 20.0
 

@@ -26,7 +26,7 @@ RANDOM_ROUNDS: Final = 8
 PASSINGS: Final = 4
 MOST_HEARD: Final = 300
 SERVER_KILLS: Final = 3
-PATIENCE: Final = 20.0
+PATIENCE: Final = 60.0
 
 
 def check(url: str) -> list[str]:

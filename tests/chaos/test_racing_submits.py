@@ -25,7 +25,7 @@ from waypost.workflows.instance import PendingMove
 T = TypeVar("T")
 
 MANY: Final = 32
-DEADLINE: Final = 45.0
+DEADLINE: Final = 120.0
 STALE: Final = "STALE_WORKFLOW_VERSION"
 MOVES: Final = pytest.mark.parametrize("move", ["move", "note", "program"])
 

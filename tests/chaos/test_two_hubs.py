@@ -17,7 +17,7 @@ from tests.chaos.test_hub_killed import LOST, SOON, desk_in, has_begun, kill
 from tests.chaos.visitor import Refused, Visitor, eventually, visiting
 from tests.cli.shell import Serving
 
-DEADLINE: Final = 45.0
+DEADLINE: Final = 120.0
 
 
 @dataclass(frozen=True)

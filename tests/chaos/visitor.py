@@ -19,7 +19,7 @@ from waypost.wire.versions import V2025_11_25, V2026_07_28
 T = TypeVar("T")
 Json = dict[str, Any]
 
-PATIENCE: Final = 15.0
+PATIENCE: Final = 45.0
 _ABLE: Final[Json] = {"elicitation": {"form": {}}, "extensions": {TASKS_EXTENSION: {}}}
 _NAMED: Final = {"tools/call": "name", "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
 

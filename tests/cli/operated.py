@@ -122,7 +122,7 @@ def use(url: str, name: str, arguments: dict[str, Any], key: str) -> int:
         "Mcp-Name": name,
     }
     try:
-        with urlopen(Request(url, json.dumps(message).encode(), headers), timeout=10) as answer:
+        with urlopen(Request(url, json.dumps(message).encode(), headers), timeout=60) as answer:
             return int(answer.status)
     except HTTPError as error:
         with error:

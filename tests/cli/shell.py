@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 COMMAND = str(Path(sys.executable).with_name("waypost"))
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -46,7 +46,7 @@ def script(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.Captur
 
 
 def printed(*command: str | Path) -> set[str]:
-    run = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=30, cwd="/")
+    run = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=90, cwd="/")
     assert run.stderr == ""
     return set(run.stdout.splitlines())
 

@@ -172,7 +172,7 @@ def test_the_entry_starts_the_hub_from_anywhere(client: str, home: Path, project
         "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
     }
     if client == "goose":  # one process is enough: the words are the same
-        run = subprocess.run(words, input=json.dumps(hello) + "\n", cwd="/", capture_output=True, text=True, timeout=30)
+        run = subprocess.run(words, input=json.dumps(hello) + "\n", cwd="/", capture_output=True, text=True, timeout=90)
         assert json.loads(run.stdout)["result"]["serverInfo"]["name"] == "desk"
 
 

@@ -254,7 +254,7 @@ def test_a_configuration_that_cannot_be_used_is_told_finding_by_finding(
 def test_the_command_runs_as_a_script_and_as_a_module(tmp_path: Path) -> None:
     script = waypost("--version", cwd=tmp_path)
     module = subprocess.run(
-        [sys.executable, "-m", "waypost", "--version"], capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, "-m", "waypost", "--version"], capture_output=True, text=True, timeout=60, check=False
     )
 
     assert (script.returncode, script.stdout) == (module.returncode, module.stdout) == (0, f"waypost {__version__}\n")
@@ -324,7 +324,7 @@ def test_only_the_command_that_runs_is_imported(arguments: list[str], imported: 
         f"try: main({arguments!r})\nexcept SystemExit: pass\n"
         "print('\\n'.join(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
 
     modules = set(done.stderr.splitlines())
     assert {module for module, _ in TABLE.values()} & modules == {f"waypost.cli.{name}" for name in imported}

@@ -42,7 +42,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bar_shows_the_part_that_is_done_and_is_removed() -> None:
     terminal = Terminal()
     with Progress("copying", lambda: 0.5, terminal):
-        assert terminal.drawn.wait(10)
+        assert terminal.drawn.wait(60)
 
     assert "copying [############............] 50%" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r\x1b[2K")
@@ -52,7 +52,7 @@ def test_a_bar_shows_the_part_that_is_done_and_is_removed() -> None:
 def test_without_a_measure_the_time_is_shown() -> None:
     terminal = Terminal()
     with Progress("waiting", stream=terminal):
-        assert terminal.drawn.wait(10)
+        assert terminal.drawn.wait(60)
 
     assert "waiting | 0 s" in terminal.getvalue()
 
@@ -108,7 +108,7 @@ def test_json_is_spread_over_lines_at_a_terminal_and_on_one_line_in_a_pipe(proje
                 break
             shown += part
     os.close(ours)
-    piped = subprocess.run(command, cwd=project, env=environment(), capture_output=True, text=True, timeout=30)
+    piped = subprocess.run(command, cwd=project, env=environment(), capture_output=True, text=True, timeout=60)
 
     assert process.returncode == piped.returncode == 0
     assert b'[\r\n  {\r\n    "check": "configuration"' in shown

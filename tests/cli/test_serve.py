@@ -61,7 +61,8 @@ def test_a_hub_is_served_until_it_is_asked_to_stop(target: str, project: Path) -
         assert [ask(url, version) for version in ERAS] == ["3.0", "3.0"]
         hub.signal(signal.SIGTERM)
         assert hub.wait() == 0
-        [ready, sign_in] = hub.lines
+        # On a busy machine the watchdog may have a line of its own.
+        [ready, sign_in] = [line for line in hub.lines if "event loop" not in line]
         assert ready == f"desk is ready at {url}"
         assert sign_in.startswith(f"sign in to the console once at {url.removesuffix('mcp')}console/sign-in?token=")
 
@@ -95,7 +96,7 @@ def test_open_streams_do_not_hold_up_the_end(project: Path) -> None:
 
         def end() -> int:
             hub.signal(signal.SIGTERM)
-            return hub.process.wait(4)
+            return hub.process.wait(20)
 
         assert asyncio.run(scenario(url, end)) == 0
 

@@ -83,7 +83,7 @@ def test_a_client_of_a_local_target_talks_to_it_in_memory(target: str, project: 
 @pytest.mark.parametrize("ending", ["/mcp", "", "/", "/mcp/"])
 def test_a_url_is_a_target_with_and_without_the_path_of_mcp(ending: str, url: str) -> None:
     async def scenario() -> None:
-        async with asyncio.timeout(5), open_target(url.removesuffix("/mcp") + ending) as (client, hub):
+        async with asyncio.timeout(60), open_target(url.removesuffix("/mcp") + ending) as (client, hub):
             assert hub is None
             assert client.server_info.name == "desk"
 

@@ -20,7 +20,7 @@ policies:
   - {{name: no-mail, type: mcp_restriction, config: {{tool_pattern: mail}}}}
 """
 PROMPTS = "prompts:\n" + "".join(f"  prompt-{number}: {{template: Number {number}.}}\n" for number in range(20))
-DEADLINE = 20
+DEADLINE = 120
 
 
 @pytest.fixture

@@ -104,6 +104,6 @@ def test_jinja_and_watchfiles_are_imported_only_when_needed() -> None:
         text=True,
         check=True,
         env={"PYTHONPATH": source},
-        timeout=30,
+        timeout=90,
     )
     assert done.stdout.split() == ["False", "False"]

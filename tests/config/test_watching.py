@@ -12,7 +12,7 @@ from tests.config.conftest import Folder
 from waypost.config import changes
 from waypost.config.files import watch_folders
 
-DEADLINE = 20
+DEADLINE = 120
 
 
 async def following(stream: AsyncIterator[frozenset[Path]]) -> frozenset[Path]:

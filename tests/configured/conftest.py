@@ -20,7 +20,7 @@ from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 ERAS = [LATEST_LEGACY, V2026_07_28]
-DEADLINE = 20.0
+DEADLINE = 120.0
 
 KIT = """\
 from waypost import Toolkit, tool

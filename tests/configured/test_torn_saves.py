@@ -53,7 +53,7 @@ class Client:
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
         assert address.hostname is not None
-        self._connection = http.client.HTTPConnection(address.hostname, address.port, timeout=20)
+        self._connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
 
     def post(self, message: Json, key: str | None, headers: dict[str, str | None] | None = None) -> tuple[int, Any]:
         given = {"accept": BOTH, "content-type": "application/json", **(headers or {})}
@@ -215,7 +215,7 @@ class Poller(threading.Thread):
 
     def finish(self) -> None:
         self._finished.set()
-        self.join(20)
+        self.join(60)
 
 
 def save(path: Path, text: str, longest_pause: float) -> None:

@@ -153,9 +153,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     finally:
         if worker is not None:
             worker.terminate()
-            worker.wait(timeout=20)
+            worker.wait(timeout=60)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     assert "Traceback" not in said, said
 
 

@@ -26,7 +26,7 @@ def _post(desk: Desk, message: Json) -> None:  # noqa: F811
     if message["method"] != "initialize":
         headers |= {name: value for name, value in routing(message).items() if value is not None}
     request = urllib.request.Request(f"{desk.hub.url}/mcp", json.dumps(message).encode(), headers)
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 200
 
 

@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 ADAPTERS: Final = ("sqlite-file", "sqlite-memory", "postgres")
 LASTING: Final = ("sqlite-file", "postgres")
-DEADLINE: Final = 30.0
+DEADLINE: Final = 120.0
 
 
 @dataclass(frozen=True)

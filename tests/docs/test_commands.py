@@ -51,7 +51,7 @@ def replay(block: Block, folder: Path) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=30,
+            timeout=90,
         )
         printed.append(f"{line}\n{run.stdout.replace(str(folder), HOME)}")
     return "".join(printed)
@@ -107,7 +107,7 @@ def served(*command: str, folder: Path, ready: str) -> Iterator[tuple[subprocess
         yield process, wait_for(process.stderr, ready)[1]
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 def wait_for(stream: IO[str], pattern: str) -> re.Match[str]:
@@ -126,7 +126,7 @@ def call(target: str, name: str, arguments: str, folder: Path) -> str:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=90,
     )
     assert run.returncode == 0, run.stderr
     return run.stdout
@@ -136,7 +136,7 @@ def test_the_hub_of_the_readme_serves_over_http(folder: Path) -> None:
     ready = r"^arithmetic is ready at (http://127\.0\.0\.1:\d+)/mcp$"
     with served("waypost", "serve", "server.py:hub", "--port", "0", folder=folder, ready=ready) as (process, address):
         assert call(address, "add", '{"a": 1, "b": 2}', folder) == "3.0\n"
-        with urlopen(f"{address}/health", timeout=10) as answer:
+        with urlopen(f"{address}/health", timeout=60) as answer:
             health = json.load(answer)
             assert health == {**GOOD_HEALTH, "replica": health["replica"]}
         note = folder / ".waypost" / "hub.json"
@@ -150,7 +150,7 @@ def test_the_embedded_hub_runs_in_another_asgi_server(folder: Path) -> None:
     with served("uvicorn", "embedding:app", "--port", "0", folder=folder, ready=ready) as (_, address):
         assert call(address, "greet", '{"name": "Ada"}', folder) == "Hello, Ada.\n"
         allowed = Request(f"{address}/health", headers={"Host": "hub.example.com"})
-        with urlopen(allowed, timeout=10) as answer:
+        with urlopen(allowed, timeout=60) as answer:
             assert answer.status == 200
 
 

@@ -66,7 +66,7 @@ def test_an_entry_starts_the_hub_without_the_path_of_a_shell(place: str, server:
     process.stdin.write("".join(json.dumps(message) + "\n" for message in MESSAGES))
     process.stdin.flush()
     answers = [json.loads(process.stdout.readline()) for _ in MESSAGES]
-    rest, noise = process.communicate(timeout=20)
+    rest, noise = process.communicate(timeout=60)
     assert [answer["id"] for answer in answers] == [1, 2]
     assert answers[0]["result"]["serverInfo"] == {"name": "arithmetic", "version": "1.0.0"}
     assert (rest, noise, process.returncode) == ("", "", 0)
@@ -90,7 +90,7 @@ def test_a_client_in_python_uses_the_hub(file: str, folder: Path) -> None:
             env=environment(),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=90,
         )
     assert run.stdout.endswith("{'result': 3.0}\n"), run.stderr
     assert file == "started.py" or run.stdout.startswith("['add', 'divide']\n")

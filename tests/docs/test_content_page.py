@@ -73,7 +73,7 @@ def test_the_commands_print_what_the_page_shows(hub: tuple[Serving, Path]) -> No
             env=environment(),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=90,
             check=False,
         )
         assert (run.returncode, run.stderr) == (0, "")

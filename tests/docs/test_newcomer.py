@@ -124,7 +124,7 @@ class Newcomer:
         """Press Ctrl-C in the terminal of the hub."""
         if self._hub is not None:
             self._hub.send_signal(signal.SIGINT)
-            assert self._hub.wait(30) == 0
+            assert self._hub.wait(90) == 0
             self._hub = None
 
 

@@ -67,7 +67,7 @@ def test_the_commands_of_the_page_print_what_it_shows(address: str, folder: Path
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=30,
+            timeout=90,
             check=False,
         )
         assert run.returncode == (1 if shown is not None and "deny" in shown and "policy" in line else 0), run.stdout
@@ -75,7 +75,7 @@ def test_the_commands_of_the_page_print_what_it_shows(address: str, folder: Path
 
 
 def read(url: str, **headers: str) -> str:
-    with urlopen(Request(url, headers=headers), timeout=10) as answer:
+    with urlopen(Request(url, headers=headers), timeout=60) as answer:
         text: str = answer.read().decode()
         return text
 

@@ -90,7 +90,7 @@ async def line(process: Process) -> str:
 async def ends_at_ctrl_c(process: Process) -> None:
     """Ctrl-C ends it without a traceback."""
     process.send_signal(signal.SIGINT)
-    _, said = await asyncio.wait_for(process.communicate(), 20)
+    _, said = await asyncio.wait_for(process.communicate(), 60)
     assert "Traceback" not in said.decode()
 
 

@@ -24,7 +24,7 @@ from waypost.wire.content import TextContents
 from waypost.wire.versions import V2025_11_25
 from waypost.worker import Worker
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 ADA, EVE = Principal("ada"), Principal("eve")
 HIDDEN = Rule(name="hidden", type="mcp_restriction", config={"tool_pattern": "finance"}, hide=True)
 DENIED = Rule(name="denied", type="mcp_restriction", config={"tool_pattern": "finance"})

@@ -105,7 +105,7 @@ Span = dict[str, Any]
 
 def play(*, sdk: bool = True, version: str = V2026_07_28, meta: dict[str, str] | None = None) -> dict[str, Any]:
     given = json.dumps([sdk, version, meta])
-    run = subprocess.run([sys.executable, "-c", PROGRAM, given], capture_output=True, text=True, timeout=50)
+    run = subprocess.run([sys.executable, "-c", PROGRAM, given], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
     told: dict[str, Any] = json.loads(run.stdout)
     return told

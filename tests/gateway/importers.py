@@ -17,7 +17,7 @@ from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2026_07_28
 
 Json = dict[str, Any]
-DEADLINE = 50.0
+DEADLINE = 120.0
 
 
 def tool(name: str, description: str = "Do it.", **more: Any) -> Json:

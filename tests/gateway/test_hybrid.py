@@ -256,7 +256,7 @@ def test_the_signals_name_what_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     may_load, load = threading.Event(), embedding.Model.load
 
     def load_later() -> embedding.Model:
-        may_load.wait(10)
+        may_load.wait(60)
         return load()
 
     monkeypatch.setattr(embedding.Model, "load", load_later)

@@ -15,7 +15,7 @@ from waypost.wire.definitions import Definition
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 ERAS = [LATEST_LEGACY, V2026_07_28]
-DEADLINE = 20.0
+DEADLINE = 120.0
 
 
 def empty(**options: Any) -> Hub:

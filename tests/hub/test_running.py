@@ -50,7 +50,7 @@ def test_a_program_whose_port_is_taken_ends_with_one_sentence_and_code_1(tmp_pat
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code = f"from waypost import Hub; Hub('desk', version='1').run('http', port={port})"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, cwd=tmp_path)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, cwd=tmp_path)
 
     assert done.returncode == 1
     assert done.stderr == (

@@ -35,7 +35,7 @@ class Client:
         headers = {"Accept": ACCEPT, "Content-Type": "application/json"}
         if self._session:
             headers |= {"Mcp-Session-Id": self._session, "MCP-Protocol-Version": VERSION}
-        connection = HTTPConnection(self._place.hostname or "", self._place.port, timeout=20)
+        connection = HTTPConnection(self._place.hostname or "", self._place.port, timeout=60)
         try:
             connection.request("POST", self._place.path, json.dumps(body), headers)
             response = connection.getresponse()

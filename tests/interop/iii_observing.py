@@ -43,7 +43,7 @@ class Party:
     async def observe(self, source: Json | str, target: str = "seer::see", **options: Any) -> Any:
         """An observer that is active."""
         handle = self.start(source, target, **options)
-        await asyncio.wait_for(handle.ready_async(), 10)
+        await asyncio.wait_for(handle.ready_async(), 60)
         return handle
 
     def start(self, source: Json | str, target: str = "seer::see", **options: Any) -> Any:

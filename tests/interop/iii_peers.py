@@ -118,7 +118,7 @@ class Peer:
         if self.process.returncode is None:
             self.process.stdin.close()
             try:
-                await asyncio.wait_for(self.process.wait(), 10)
+                await asyncio.wait_for(self.process.wait(), 60)
             except TimeoutError:
                 await self.kill()
         await self._reading

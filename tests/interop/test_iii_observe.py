@@ -126,7 +126,7 @@ async def test_an_observer_waits_for_the_functions_it_needs_and_is_suspended_wit
         await p.listen("later::see")
         async with sdk(address(p.hub), "late") as late:
             await late.offer("later::double", double)
-            await asyncio.wait_for(handle.ready_async(), 10)
+            await asyncio.wait_for(handle.ready_async(), 60)
             await late.trigger("later::double", {"amount": 1})
             await p.until_seen(1)
         assert (await until_state(handle, "suspended"))["code"] == "OWNER_MISSING"
@@ -254,7 +254,7 @@ async def test_observers_of_a_worker_go_with_it() -> None:
         await p.owner.offer("shop::double", double)
         async with sdk(address(p.hub), "guest") as guest:
             handle = guest.worker.observe({"function_id": "shop::double"}, "seer::see")
-            await asyncio.wait_for(handle.ready_async(), 10)
+            await asyncio.wait_for(handle.ready_async(), 60)
             await _call(p, 1)
             await p.until_seen(1)
         await p.owner.trigger("engine::functions::list")

@@ -146,7 +146,7 @@ async def test_an_owner_that_comes_later_hears_of_everybody_who_waits() -> None:
         clock = await ticking(p)
         assert (await until_state(handles[2], "error"))["code"] == "UNLUCKY"
         for handle in handles[:2]:
-            await asyncio.wait_for(handle.ready_async(), 10)
+            await asyncio.wait_for(handle.ready_async(), 60)
         assert set(clock.wound) == {"o-1", "o-2"}
 
 

@@ -56,7 +56,7 @@ async def waits(database: Path) -> None:
     """Wait until a call for later waits to be tried again, and nobody has it in hand."""
     store = Store(SqliteDatabase(database))
     try:
-        for _ in range(1000):
+        for _ in range(5000):
             if 0 < ((await store.jobs.next_due("workers")) or 0) - time.time() < 30:
                 return
             await asyncio.sleep(0.01)

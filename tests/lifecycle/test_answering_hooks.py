@@ -133,7 +133,7 @@ async def test_a_hook_that_hands_on_waits_for_as_long_as_the_tool_may_take() -> 
     asked = asyncio.Event()
 
     async def slowly(_params: dict[str, Any]) -> dict[str, Any]:
-        await asyncio.wait_for(asked.wait(), 5)
+        await asyncio.wait_for(asked.wait(), 60)
         return {"roots": []}
 
     hub = Wrapping("wrapping", version="1", tool_timeout=0.05)

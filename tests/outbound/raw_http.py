@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 from waypost.outbound.http1 import Address, ConnectionPool, Feed, Request, Response
 
-DEADLINE = 20.0
+DEADLINE = 120.0
 ASKED = b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\nok"
 

@@ -51,7 +51,7 @@ class Authority(NamedTuple):
 
 def run(folder: Path, *words: str, given: bytes = b"") -> bytes:
     """What `openssl` prints."""
-    done = subprocess.run(["openssl", *words], cwd=folder, input=given, capture_output=True, check=True, timeout=30)
+    done = subprocess.run(["openssl", *words], cwd=folder, input=given, capture_output=True, check=True, timeout=90)
     return done.stdout
 
 
@@ -193,7 +193,7 @@ async def test_a_hub_has_its_chain_stamped_in_the_interval(authority: Authority,
         async def look() -> None:
             found[:] = await Anchors(hub.store, None).read()
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not found:
                 await asyncio.sleep(0.05)
                 await look()

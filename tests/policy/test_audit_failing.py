@@ -99,7 +99,7 @@ async def test_a_hub_stops_soon_though_its_store_is_away(tmp_path: Path, caplog:
     store, _ = blocked(tmp_path)
     hub = Hub("h", version="1", audit="store", store=store, data_dir=tmp_path / "hub")
     hub.tool(lambda: "x", name="x")
-    async with asyncio.timeout(10), in_session(hub) as peer:
+    async with asyncio.timeout(60), in_session(hub) as peer:
         result = await peer.result(request(1, "tools/call", {"name": "x", "arguments": {}}))
     assert result["content"][0]["text"] == "x"
     assert "the audit is not written" in caplog.text

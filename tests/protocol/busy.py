@@ -103,7 +103,7 @@ async def served(hub: Hub, version: str | None = None, **options: Any) -> AsyncI
 
 async def reached(client: TestClient, task_id: str, *states: str) -> Json:
     """The task once it is in one of these states."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while True:
             task = await client.request("tasks/get", {"taskId": task_id})
             if task["status"] in states:

@@ -14,7 +14,7 @@ from tests.transports.http.conftest import Call, Visitor, Web
 from waypost import Context, Hub
 from waypost.settings import Bus, Settings
 
-DEADLINE: Final = 30.0
+DEADLINE: Final = 120.0
 FORM: Final = {"type": "object", "properties": {"name": {"type": "string"}}}
 ABLE: Final[Json] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
 

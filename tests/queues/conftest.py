@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 ADAPTERS: Final = ("memory", "file", "postgres")
 SHARED: Final = ("file", "postgres")
-DEADLINE: Final = 30.0
+DEADLINE: Final = 120.0
 
 
 class OpenQueue(Protocol):

@@ -129,7 +129,7 @@ def test_stdio_and_http_start_the_same(transport: str, tmp_path: Path) -> None:
                 process.stdin.close()
             elif "is ready at" in lines[-1]:
                 process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
     assert [line for line in lines if line in ORDER] == ORDER
 
@@ -229,7 +229,7 @@ def test_a_hub_that_is_stopped_from_another_loop_stops_on_its_own() -> None:
         asyncio.run(hub.stop())
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
 
     assert seen == [loop]

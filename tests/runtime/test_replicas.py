@@ -24,7 +24,7 @@ from waypost.runtime.core import Launch
 from waypost.runtime.replicas import digest_settings
 from waypost.settings import Bus, Server, Settings, Workers
 
-DEADLINE: Final = 30.0
+DEADLINE: Final = 120.0
 
 
 @pytest.fixture(autouse=True)

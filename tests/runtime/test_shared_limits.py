@@ -26,7 +26,7 @@ from waypost.policy.rules import Rule
 from waypost.runtime.core import Launch
 from waypost.settings import Bus, Server, Settings, Store
 
-DEADLINE: Final = 40.0
+DEADLINE: Final = 120.0
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

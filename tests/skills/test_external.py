@@ -177,4 +177,4 @@ def test_the_tree_ends_with_a_hub_that_is_killed(tmp_path: Path) -> None:
         hub.signal(signal.SIGKILL)
         hub.wait()
 
-    asyncio.run(asyncio.wait_for(until(lambda: not is_running(pid)), 10))
+    asyncio.run(asyncio.wait_for(until(lambda: not is_running(pid)), 60))

@@ -54,7 +54,7 @@ def mark(folder: str, name: str) -> None:
 
 async def waits_for(folder: str, name: str) -> None:
     """Wait until the test puts a file there."""
-    for _ in range(2000):
+    for _ in range(6000):
         if Path(folder, name).exists():  # noqa: ASYNC240
             return
         await asyncio.sleep(0.01)

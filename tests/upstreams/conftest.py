@@ -14,7 +14,7 @@ from waypost import Hub
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 ERAS = [LATEST_LEGACY, V2026_07_28]
-DEADLINE = 20.0
+DEADLINE = 120.0
 LOOK_EVERY = 0.005
 
 Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]

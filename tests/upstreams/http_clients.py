@@ -11,7 +11,7 @@ from tests.upstreams.conftest import DEADLINE
 from waypost.testing import TestClient
 from waypost.upstreams.http import HttpTransport
 
-PATIENCE = 1.0
+PATIENCE = 15.0
 """Far more than a local server needs, far less than a request that nobody answers would wait."""
 
 

@@ -20,7 +20,7 @@ from waypost.upstreams.http import HttpTransport, UpstreamHttpTransport
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
-PATIENCE = 5.0
+PATIENCE = 20.0
 
 
 def said(message: dict[str, Any], *more: str) -> bytes:

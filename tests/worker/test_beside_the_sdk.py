@@ -77,7 +77,7 @@ class Late(dict[str, Any]):
         self.may = threading.Event()
 
     def __setitem__(self, key: str, value: Any) -> None:
-        assert self.may.wait(10)
+        assert self.may.wait(60)
         super().__setitem__(key, value)
 
 

@@ -256,7 +256,7 @@ def test_a_program_without_a_loop_observes_too() -> None:
             handle = worker.observe({"function_id": "a::b", "deliver": "input"}, "a::see")
             handle.ready().result(10)
             worker.trigger("a::b", 1).result(10)
-            assert seen.wait(10)
+            assert seen.wait(60)
             handle.dispose()
 
     scenario()

@@ -112,7 +112,7 @@ def test_a_program_that_cannot_run_is_reported(arguments: list[str], code: int, 
         "import asyncio\nawait asyncio.Event().wait() if 0 else None\nraise ValueError('oh')\n"
     )
     command = [sys.executable, "-m", "waypost.worker", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == code
     assert received in done.stderr

@@ -14,7 +14,7 @@ from waypost import Hub
 from waypost.settings import Bus, Settings, WorkerLimits, Workers
 from waypost.testing import TestClient
 
-DEADLINE: Final = 30.0
+DEADLINE: Final = 120.0
 
 
 class Side:

@@ -34,7 +34,7 @@ async def serving(caller: Wire, flooding: asyncio.Task[None]) -> int:
     """Call something again and again while a flood lasts; how often it was answered."""
     answered = 0
     while not flooding.done():
-        assert await asyncio.wait_for(caller.result("engine::workers::list", {}), 10)
+        assert await asyncio.wait_for(caller.result("engine::workers::list", {}), 60)
         answered += 1
     await flooding
     return answered

@@ -17,7 +17,7 @@ QUEUED = {"action": {"type": "enqueue", "queue": "jobs"}}
 
 async def put_back(hub: Hub) -> None:
     """Wait until a job waits to be tried again."""
-    for _ in range(1000):
+    for _ in range(10_000):
         if ((await hub.store.jobs.next_due("workers")) or 0) > time.time():
             return
         await asyncio.sleep(0.005)

@@ -50,7 +50,7 @@ def raw_socket(hub: Hub) -> socket.socket:
     where = urlsplit(address(hub))
     assert where.hostname is not None
     assert where.port is not None
-    return socket.create_connection((where.hostname, where.port), timeout=5)
+    return socket.create_connection((where.hostname, where.port), timeout=60)
 
 
 @asynchronous
@@ -196,11 +196,11 @@ async def test_a_worker_with_too_much_unread_data_is_disconnected(monkeypatch: p
 async def test_a_silent_worker_is_pinged_and_then_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waypost.workers.sockets._CHECK_INTERVAL_S", 0.02)
     monkeypatch.setattr("waypost.workers.sockets._PING_AFTER_S", 0.05)
-    monkeypatch.setattr("waypost.workers.sockets._SILENCE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("waypost.workers.sockets._SILENCE_TIMEOUT_S", 3.0)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as alive, wired(hub) as dead:
         await alive.introduce()
         dead.socket.transport.pause_reading()
         await until(lambda: rows(hub)["workers"] == 1)
-        await asyncio.wait_for(alive.settled(), 5)
+        await asyncio.wait_for(alive.settled(), 60)
         dead.socket.transport.abort()

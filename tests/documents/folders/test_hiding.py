@@ -14,7 +14,7 @@ from waypost.policy.rules import Rule
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2025_11_25
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def library(folder: Path, pattern: str) -> Hub:

@@ -362,7 +362,7 @@ async def test_a_body_that_is_refused_and_never_ends_is_given_up(monkeypatch: py
         await asyncio.Event().wait()
         return {}
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await Gate(max_body=100).discard(receive)
 
 

@@ -48,7 +48,7 @@ async def test_a_task_ends_with_its_key_and_goes_on_while_its_id_has_another(ver
         auth.keys.revoke("ci")
         auth.keys.revoke("me")
         for task in tasks:
-            await asyncio.wait_for(task.ended.wait(), 5)
+            await asyncio.wait_for(task.ended.wait(), 60)
 
     assert {(task.record.status, task.record.status_message) for task in tasks} == {
         ("cancelled", "The task was stopped: its key is refused by now.")

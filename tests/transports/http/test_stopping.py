@@ -22,7 +22,7 @@ from waypost.transports.http.app import OperatorAnswer, OperatorRequest
 from waypost.wire.versions import LEGACY, V2025_03_26
 
 SERVED = Path(__file__).parents[1] / "served.py"
-PATIENCE = 10.0
+PATIENCE = 60.0
 IMPATIENT = f"""
 import runpy, sys, logging
 from waypost.transports.http import server
