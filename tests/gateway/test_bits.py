@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.search.slots import Bitmap, Planes, has_slot, iterate_slots, pack_bits, to_bits
+from waypost.search.documents import Bitmap, Planes, has_slot, iterate_slots, pack_bits, to_bits
 
 slots = st.sets(st.integers(0, 400), max_size=60)
 

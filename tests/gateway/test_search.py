@@ -8,10 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.gateway.corpora import documents
-from waypost.search.documents import Document, Ranking
+from waypost.search.documents import Document, Ranking, View
 from waypost.search.embeddings import Embeddings, is_installed
 from waypost.search.index import SearchIndex
-from waypost.search.slots import View
 
 NEEDS_EMBEDDINGS = pytest.mark.skipif(not is_installed(), reason="needs waypost[embeddings]")
 CATALOG = [

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from waypost.search.slots import Slots, to_bits
+from waypost.search.documents import Slots, to_bits
 
 
 def test_a_slot_that_is_given_up_is_given_again() -> None:

@@ -22,9 +22,8 @@ from waypost.imports.sources import Pending
 from waypost.loops import running_loop
 from waypost.policy.guard import PolicyGuard
 from waypost.policy.rules import Rule
-from waypost.search.documents import Document, Found
+from waypost.search.documents import Document, Found, View
 from waypost.search.index import SearchIndex
-from waypost.search.slots import View
 from waypost.wire.definitions import PromptDefinition, ToolDefinition
 from waypost.workflows.definitions import PROXY
 from waypost.workflows.steps import input_schema

@@ -16,12 +16,11 @@ from collections.abc import Iterable, Iterator
 from math import log
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from waypost.search.documents import Document
-from waypost.search.slots import iterate_slots, to_bits
+from waypost.search.documents import Document, iterate_slots, to_bits
 from waypost.search.words import SYNONYMS, split_stems
 
 if TYPE_CHECKING:
-    from waypost.search.signals import Query, Scores
+    from waypost.search.index import Query, Scores
 
 _MAX_SENTENCES: Final = 8
 _MIN_STEMS: Final = 3

@@ -17,15 +17,14 @@ from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from waypost.search.documents import Document
-from waypost.search.slots import to_bits
+from waypost.search.documents import Document, to_bits
 from waypost.search.words import split_words
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from waypost.search.signals import Query, Scores
+    from waypost.search.index import Query, Scores
 
     Matrix = NDArray[np.float32]
 

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waypost.search.bm25 import SENTENCES_WEIGHT, Match
+from waypost.search.documents import pack_bits
 from waypost.search.embeddings import Vectors
-from waypost.search.slots import pack_bits
 
 if TYPE_CHECKING:
-    from waypost.search.signals import Query
+    from waypost.search.index import Query
 
 Numbers: TypeAlias = NDArray[np.float64]
 

@@ -17,8 +17,7 @@ from itertools import islice
 from math import ceil
 from typing import Final, NamedTuple, TypeAlias
 
-from waypost.search.documents import FIELDS, WEIGHTS, Hit, Reason, Texts
-from waypost.search.slots import Bitmap, Planes, Slots, to_bits
+from waypost.search.documents import FIELDS, WEIGHTS, Bitmap, Hit, Planes, Reason, Slots, Texts, to_bits
 from waypost.search.words import Trigrams, split_runs
 
 Allowed: TypeAlias = Callable[[str], bool]

@@ -8,8 +8,7 @@ import pytest
 
 from waypost.search.documents import Document
 from waypost.search.embeddings import Embeddings, is_installed
-from waypost.search.index import SearchIndex
-from waypost.search.signals import SIGNALS, Query, Scores
+from waypost.search.index import SIGNALS, Query, Scores, SearchIndex
 
 QUERY = "please order a large pizza for tonight"
 
