@@ -10,8 +10,7 @@ from typing import Any, Final
 from waypost.hub import Hub
 from waypost.transports.memory import MemoryLink
 from waypost.upstreams.client import Client
-from waypost.upstreams.jsonrpc import Reply
-from waypost.upstreams.server_requests import Answerer
+from waypost.upstreams.jsonrpc import Answerer, Reply
 from waypost.wire.versions import V2026_07_28
 
 PROGRESS: Final = "progress"

@@ -15,7 +15,7 @@ from tests.transports.http.conftest import Web
 from waypost import Hub
 from waypost.protocol.tasks import TASKS_EXTENSION
 from waypost.testing import TestClient, connect
-from waypost.upstreams.server_requests import Answerer
+from waypost.upstreams.jsonrpc import Answerer
 from waypost.wire.versions import V2025_11_25, V2026_07_28, is_modern
 
 

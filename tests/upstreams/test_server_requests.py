@@ -10,7 +10,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from waypost import RemoteError
-from waypost.upstreams.server_requests import CURRENT_CALL, ServerRequests, run_as_call
+from waypost.upstreams.jsonrpc import CURRENT_CALL, ServerRequests, run_as_call
 
 FORM = "elicitation/create"
 

@@ -12,9 +12,8 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.clients import ScriptedLink, error, result
 from tests.upstreams.conftest import ERAS, until
 from waypost import RemoteError
-from waypost.upstreams import tasks
-from waypost.upstreams.client import RelayClient
-from waypost.upstreams.tasks import wait_for_task
+from waypost.upstreams import client
+from waypost.upstreams.client import RelayClient, wait_for_task
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.wire.versions import LATEST_LEGACY, V2025_06_18, V2026_07_28
 
@@ -37,7 +36,7 @@ class Server:
         self.link = ScriptedLink(self._answer)
         self.client = RelayClient(self.link, version=version)
         self.say: Callable[[str], None] | None = None
-        self.ask: tasks.Ask | None = None
+        self.ask: client.Ask | None = None
 
     async def came_to(self) -> Json:
         """What its task came to."""
@@ -140,7 +139,7 @@ def test_what_is_no_task_is_an_error(version: str, wrong: Json) -> None:
 
 @pytest.mark.parametrize("is_back", [True, False])
 def test_a_server_that_cannot_be_reached_is_asked_again(is_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_POLL_S", 0.01)
+    monkeypatch.setattr(client, "_POLL_S", 0.01)
 
     class Flaky(ScriptedLink):
         round_trips = True  # as HTTP has them

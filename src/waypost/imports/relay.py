@@ -22,7 +22,7 @@ from waypost.capabilities.context import Context, Session, ask_client
 from waypost.capabilities.questions import ANSWER_TIMEOUT_S, Question, check_supported, to_older_form
 from waypost.errors import CapabilityNotSupported, ProtocolError, RemoteError, ToolError, WaypostError
 from waypost.loops import running_loop
-from waypost.upstreams.server_requests import SERVER_REQUESTS
+from waypost.upstreams.jsonrpc import SERVER_REQUESTS
 from waypost.wire.params import LOG_LEVELS
 from waypost.wire.versions import V2025_11_25, is_modern
 

@@ -58,8 +58,8 @@ from waypost.imports.sources import Selection, Source
 from waypost.imports.trust import MARK, NAMED_BY, TOOL, Data, Held, escape_hidden, escape_prose, pin_key
 from waypost.loops import running_loop
 from waypost.redaction import hide, redacted
+from waypost.upstreams.client import requires_task, task_in
 from waypost.upstreams.pool import ProgressReporter, Upstreams
-from waypost.upstreams.tasks import requires_task, task_in
 from waypost.wire.content import BlobContents, Contents, Text, TextContents
 from waypost.wire.definitions import (
     Definition,

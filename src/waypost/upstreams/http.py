@@ -25,7 +25,7 @@ from waypost.outbound.http1 import (
     TooLarge,
     parse_address,
 )
-from waypost.upstreams.server_requests import CURRENT_CALL, run_as_call
+from waypost.upstreams.jsonrpc import CURRENT_CALL, run_as_call
 from waypost.upstreams.transport import (
     NO_HEADERS,
     Ended,

@@ -14,9 +14,8 @@ from waypost.config.models import Connection, McpConnection
 from waypost.errors import RemoteError, ToolError
 from waypost.runtime.component import Change, Component, Switch
 from waypost.settings import Settings
-from waypost.upstreams.client import Offers, RelayClient, list_offers, to_plain
-from waypost.upstreams.server_requests import Downstream
-from waypost.upstreams.tasks import MAX_TASK_S, Ask, task_in, wait_for_task
+from waypost.upstreams.client import MAX_TASK_S, Ask, Offers, RelayClient, list_offers, task_in, to_plain, wait_for_task
+from waypost.upstreams.jsonrpc import Downstream
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.upstreams.upstream import (
     Limits,

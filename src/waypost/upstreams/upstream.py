@@ -17,8 +17,7 @@ from waypost.errors import DeadlineExceeded, RemoteError, UnsupportedVersion
 from waypost.execution.limits import Deadline
 from waypost.loops import running_loop
 from waypost.upstreams.client import METHOD_NOT_FOUND, NEWEST_FIRST, Client, RelayClient, negotiate_version
-from waypost.upstreams.jsonrpc import Reply, Unanswered
-from waypost.upstreams.server_requests import SERVER_REQUESTS, declare_capabilities
+from waypost.upstreams.jsonrpc import SERVER_REQUESTS, Reply, Unanswered, declare_capabilities
 from waypost.upstreams.transport import NamedError, Transport, UpstreamUnavailable, transport_kind
 from waypost.wire.versions import is_modern
 
