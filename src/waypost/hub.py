@@ -33,7 +33,7 @@ from waypost.wire.definitions import Implementation
 if TYPE_CHECKING:
     from waypost.config.models import Workflow
     from waypost.documents.documents import Documents
-    from waypost.documents.folders.folders import SkillFolders
+    from waypost.documents.folders import SkillFolders
     from waypost.identity import Authentication
     from waypost.identity.key_ring import KeyRing
     from waypost.policy.guard import PolicyGuard

@@ -14,7 +14,7 @@ from tests.protocol.conftest import asynchronous, until
 from waypost import Hub
 from waypost.capabilities.capability import Kind
 from waypost.config.models import State, Workflow
-from waypost.documents.ports import OPERATOR
+from waypost.documents.records import OPERATOR
 from waypost.runtime import runtime as runtime_module
 from waypost.testing import connect
 

@@ -18,7 +18,7 @@ from tests.docs.test_commands import BIN
 from tests.docs.test_operating import agrees
 from tests.interop.iii_clients import Client
 from waypost.documents import content, uris
-from waypost.documents.functions import TRIGGER_TYPES
+from waypost.documents.documents import TRIGGER_TYPES
 from waypost.workers.functions import is_internal
 
 PAGE: Final = DOCS / "content.md"

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from waypost.capabilities.registry import Registry
 from waypost.documents.documents import STATE_TIMEOUT_S, Documents
-from waypost.documents.ports import OPERATOR, Asker, Data, DocumentStore, Kind, Owners, Source
+from waypost.documents.records import OPERATOR, Asker, Data, DocumentStore, Kind, Owners, Source
 from waypost.documents.stores import HubDocumentStore, Scopes, StateDocumentStore
 from waypost.errors import InvocationFailed, StoreUnavailable
 from waypost.loops import maybe_await

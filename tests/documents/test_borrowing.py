@@ -7,7 +7,7 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.documents.desk import desk
 from waypost.capabilities.registry import Registry
-from waypost.documents.ports import SourceDocument
+from waypost.documents.records import SourceDocument
 
 
 def document(id: str, body: str) -> SourceDocument:

@@ -15,7 +15,7 @@ from waypost import Hub, RemoteError
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.context import Context
 from waypost.capabilities.registry import Change, Registry
-from waypost.documents.ports import DocumentStore
+from waypost.documents.records import DocumentStore
 from waypost.errors import InvocationFailed
 from waypost.gateway.directory import to_item
 from waypost.testing import TestClient, connect

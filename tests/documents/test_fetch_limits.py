@@ -11,7 +11,7 @@ from tests.gateway.importers import recorded
 from tests.protocol.conftest import asynchronous
 from waypost import Hub
 from waypost.documents.content import FetchLimits
-from waypost.documents.functions import FETCH
+from waypost.documents.documents import FETCH
 from waypost.errors import InvocationFailed
 from waypost.testing import connect
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.contract.conftest import asynchronous
 from tests.documents.desk import desk, fuzzed
 from waypost.capabilities.schemas.validators import Validator
-from waypost.documents.functions import TRIGGER_TYPES, make_change_payload
+from waypost.documents.documents import TRIGGER_TYPES, make_change_payload
 from waypost.documents.records import REGISTER_PROMPT, read_request
 from waypost.errors import InvocationFailed
 

@@ -23,7 +23,7 @@ from tests.worker.engine import working
 from tests.workers.wire import hub_for_workers
 from waypost.capabilities.capability import Priority
 from waypost.capabilities.registry import Registry
-from waypost.documents.ports import Source
+from waypost.documents.records import Source
 from waypost.documents.stores import HubDocumentStore
 from waypost.runtime import runtime as runtime_module
 from waypost.stores.database import Database

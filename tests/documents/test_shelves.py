@@ -10,7 +10,7 @@ import pytest
 
 from tests.contract.conftest import asynchronous
 from tests.documents.desk import SHELVES, Engine, desk
-from waypost.documents.ports import DocumentStore, Kind
+from waypost.documents.records import DocumentStore, Kind
 from waypost.documents.stores import HubDocumentStore, Scopes, StateDocumentStore
 from waypost.errors import InvocationFailed
 from waypost.stores.sqlite import SqliteDatabase

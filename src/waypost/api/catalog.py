@@ -14,7 +14,7 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import Chain
 from waypost.documents.documents import Documents
-from waypost.documents.ports import OPERATOR
+from waypost.documents.records import OPERATOR
 from waypost.documents.uris import check_new_id, did_you_mean, skill_uri
 from waypost.errors import InvalidParams, InvocationFailed, UnknownCapability, shorten
 from waypost.execution.history import MinuteSample

@@ -15,10 +15,9 @@ from waypost.capabilities.capability import Capability, Kind, McpFeatures, Metad
 from waypost.capabilities.context import Caller, Context, Handler
 from waypost.capabilities.resources import MAX_URI_CHARACTERS, UriTemplate
 from waypost.documents import uris
-from waypost.documents.ports import Asker, Data, NotThere, Trigger, refused, size
-from waypost.documents.records import Argument, Prompt, Skill, now
+from waypost.documents.records import Argument, Asker, Data, Prompt, Skill, Trigger, now
 from waypost.documents.stores import Collection, call_function
-from waypost.documents.uris import INDEX, INDEX_URI, SCHEME, skill_uri
+from waypost.documents.uris import INDEX, INDEX_URI, SCHEME, NotThere, refused, size, skill_uri
 from waypost.errors import UnknownCapability, UnknownPrompt, UnknownResource, WaypostError, shorten
 from waypost.settings import Limits, Server
 from waypost.wire.content import TextContents

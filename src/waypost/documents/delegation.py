@@ -16,9 +16,8 @@ from waypost.capabilities.capability import Capability, Kind, Priority
 from waypost.capabilities.context import Caller, Context, Handler
 from waypost.capabilities.registry import Registry
 from waypost.documents.content import build_resource, build_template
-from waypost.documents.documents import HUB
-from waypost.documents.functions import TRIGGER_TYPES
-from waypost.documents.ports import Data
+from waypost.documents.documents import HUB, TRIGGER_TYPES
+from waypost.documents.records import Data
 from waypost.documents.uris import INDEX_URI, skill_uri
 from waypost.errors import InvocationFailed, UnknownPrompt, UnknownResource, WaypostError
 from waypost.loops import running_loop

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from waypost.capabilities.capability import Capability, Priority
 from waypost.capabilities.capability import Kind as Of
 from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Chain, Principal
 from waypost.capabilities.registry import Offer, Registry
-from waypost.documents import content, ports
-from waypost.documents.content import FetchLimits, Prompts, Skills, row_id
-from waypost.documents.functions import TRIGGER_TYPES, document_functions, make_change_payload
-from waypost.documents.ports import Access, Asker, DocumentStore, Kind, Op, Owners, Source
-from waypost.documents.records import Prompt, Record, Skill
+from waypost.documents import content, records
+from waypost.documents.content import FetchLimits, Prompts, Skills, fetch, list_wanted_uris, row_id
+from waypost.documents.records import (
+    Access,
+    Asker,
+    Changed,
+    Data,
+    DocumentStore,
+    Kind,
+    Op,
+    Owners,
+    Prompt,
+    PublicationAction,
+    Record,
+    Skill,
+    Source,
+    Trigger,
+    Updated,
+    read_request,
+)
 from waypost.documents.stores import Collection, HubDocumentStore, LayeredDocumentStore
 from waypost.documents.uris import INDEX_URI, skill_uri
-from waypost.errors import InvocationFailed
+from waypost.errors import InvocationFailed, PolicyDenied, ProtocolError, WaypostError
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.decisions import Policy
 from waypost.policy.guard import PolicyGuard
@@ -29,8 +44,8 @@ from waypost.stores import schema
 from waypost.stores.store import Store
 from waypost.workers.calls import caller_of
 from waypost.workers.frames import UNKNOWN
-from waypost.workers.functions import DEFAULT, Call, Function
-from waypost.workers.triggers import Binding
+from waypost.workers.functions import DEFAULT, Call, Function, hosted
+from waypost.workers.triggers import Binding, TriggerType
 from waypost.workers.workers import Workers
 
 if TYPE_CHECKING:
@@ -64,11 +79,11 @@ class Documents(Component):
     def __init__(
         self,
         store: DocumentStore,
-        trigger: ports.Trigger,
+        trigger: Trigger,
         *,
         registry: Registry | None = None,
-        changed: ports.Changed = lambda kind, op, name, names: None,
-        updated: ports.Updated = lambda uri, also=(): None,
+        changed: Changed = lambda kind, op, name, names: None,
+        updated: Updated = lambda uri, also=(): None,
         owners: Owners | None = None,
         sources: Sequence[Source] = (),
         access: Access | None = None,
@@ -248,7 +263,7 @@ def build_documents(
     pipeline: Pipeline,
     guard: PolicyGuard,
     store: Store,
-    updated: ports.Updated,
+    updated: Updated,
     sources: Sequence[Source],
     limits: FetchLimits,
 ) -> Documents:
@@ -336,7 +351,7 @@ def _make_access(registry: Registry, pipeline: Pipeline, guard: PolicyGuard) -> 
         if row is not None:
             pipeline.check(row, name, _to_caller(by), "read" if kind == "skills" else "prompt")
 
-    def record(action: ports.PublicationAction, name: str, call: Call) -> None:
+    def record(action: PublicationAction, name: str, call: Call) -> None:
         caller = _to_caller(call)
         guard.record_act(action, caller.principal.id, "worker" if caller.chain.type == "worker" else "mcp", name)
 
@@ -360,3 +375,178 @@ def _to_caller(by: Asker) -> Caller:
     """Return the caller that a section or prompt function runs as: the reader, who gains no rights by reading."""
     caller: Caller | None = None if by is None else by.caller
     return HUB if caller is None else caller
+
+
+FETCH: Final = "skill::fetch"
+"""The function that agents use."""
+_FETCH_DESCRIPTION: Final = (
+    "Fetches the content of one or more skill resources identified by iii:// URIs. When you encounter iii:// links in "
+    "skill instructions, use this tool to retrieve their contents (batch with `uris` when helpful)."
+)
+Answer: TypeAlias = Callable[[Data, Call], Awaitable[Any]]
+
+
+TRIGGER_TYPES: Final[dict[Kind, TriggerType]] = {
+    "skills": TriggerType(
+        "skills::on-change", "Fires after any mutation of the skills registry (register / unregister)."
+    ),
+    "prompts": TriggerType(
+        "prompts::on-change", "Fires after any mutation of the prompts registry (register / unregister)."
+    ),
+}
+
+
+def make_change_payload(kind: Kind, op: Op, name: str) -> Data:
+    """Return the payload of an on-change trigger."""
+    return {"op": op, "id" if kind == "skills" else "name": name}
+
+
+# The function, its description, and the JSON Schemas of its request and response.
+_SKILL_FUNCTIONS: Final[dict[str, tuple[str, Data, Data]]] = {
+    "skills::register": (
+        "Register a markdown skill so it appears as iii://{id} in resources/list.",
+        records.REGISTER_SKILL,
+        records.SKILL_REGISTERED,
+    ),
+    "skills::unregister": (
+        "Remove a registered skill by id.",
+        records.UNREGISTER_SKILL,
+        records.SKILL_UNREGISTERED,
+    ),
+    "skills::list": (
+        "List registered skills (id, body length, registered_at) without bodies.",
+        records.LIST_SKILLS,
+        records.SKILLS,
+    ),
+    "skills::resources-list": (
+        "Internal: returns the MCP resources/list envelope with the iii://skills index + one iii://{id} entry per "
+        "registered skill.",
+        records.EMPTY,
+        records.ANY,
+    ),
+    "skills::resources-read": (
+        "Internal: resolves an iii:// URI and returns the MCP resources/read contents envelope.",
+        records.READ,
+        records.ANY,
+    ),
+    "skills::resources-templates": (
+        "Internal: returns the MCP resources/templates/list envelope.",
+        records.EMPTY,
+        records.ANY,
+    ),
+    "skills::fetch_skill": (_FETCH_DESCRIPTION, records.FETCH, records.FETCHED),
+    FETCH: (_FETCH_DESCRIPTION, records.FETCH, records.FETCHED),
+}
+_PROMPT_FUNCTIONS: Final[dict[str, tuple[str, Data, Data]]] = {
+    "prompts::register": (
+        "Register a slash-command prompt; clients call prompts/get to render it.",
+        records.REGISTER_PROMPT,
+        records.PROMPT_REGISTERED,
+    ),
+    "prompts::unregister": (
+        "Remove a registered prompt by name.",
+        records.UNREGISTER_PROMPT,
+        records.PROMPT_UNREGISTERED,
+    ),
+    "prompts::list": (
+        "List registered prompts (name, function_id, arg count, registered_at).",
+        records.LIST_PROMPTS,
+        records.PROMPTS,
+    ),
+    "prompts::mcp-list": (
+        "Internal: returns the MCP prompts/list envelope (full arguments schema for each registered prompt).",
+        records.EMPTY,
+        records.ANY,
+    ),
+    "prompts::mcp-get": (
+        "Internal: dispatches a registered prompt handler and normalizes the result for MCP prompts/get.",
+        records.GET_PROMPT,
+        records.ANY,
+    ),
+}
+
+
+def document_functions(skills: Skills, prompts: Prompts, limits: FetchLimits) -> list[Function]:
+    """Return all thirteen functions."""
+    answers = {**_answer_for_skills(skills, limits), **_answer_for_prompts(prompts)}
+    return [
+        _make_function(function_id, answers[function_id], *declared)
+        for function_id, declared in (*_SKILL_FUNCTIONS.items(), *_PROMPT_FUNCTIONS.items())
+    ]
+
+
+def _answer_for_skills(skills: Skills, limits: FetchLimits) -> dict[str, Answer]:
+    owners, access = skills.collection.owners, skills.collection.access
+
+    async def register(given: Data, call: Call) -> Data:
+        answer = await skills.register(given["id"], given["skill"], owners.owner_of(call))
+        access.record("document.published", given["id"], call)
+        return answer
+
+    async def list_templates(given: Data, call: Call) -> Data:
+        return skills.templates(call)
+
+    async def read(given: Data, call: Call) -> Data:
+        # The guard has seen the call of this function; which URI it reads is only in the payload.
+        await skills.admit(given["uri"], call)
+        return await skills.read(given["uri"], call)
+
+    async def fetch_all(given: Data, call: Call) -> str:
+        uris = list_wanted_uris(given["uri"], given["uris"], limits.max_uris)
+        for uri in dict.fromkeys(uris):
+            await skills.admit(uri, call)
+        return await fetch(skills, uris, call, limits.max_bytes)
+
+    return {
+        "skills::register": register,
+        "skills::unregister": _make_unregister(skills, "id"),
+        "skills::list": lambda given, call: skills.list(call),
+        "skills::resources-list": lambda given, call: skills.resources(call),
+        "skills::resources-read": read,
+        "skills::resources-templates": list_templates,
+        "skills::fetch_skill": fetch_all,
+        FETCH: fetch_all,
+    }
+
+
+def _make_unregister(documents: Skills | Prompts, key: str) -> Answer:
+    async def unregister(given: Data, call: Call) -> Data:
+        answer = await documents.unregister(given[key], documents.collection.owners.owner_of(call))
+        if answer["removed"]:
+            documents.collection.access.record("document.removed", given[key], call)
+        return answer
+
+    return unregister
+
+
+def _answer_for_prompts(prompts: Prompts) -> dict[str, Answer]:
+    owners, access = prompts.collection.owners, prompts.collection.access
+
+    async def register(given: Data, call: Call) -> Data:
+        answer = await prompts.register(**given, owner=owners.owner_of(call), namespace=owners.namespace_of(call))
+        access.record("document.published", given["name"], call)
+        return answer
+
+    async def get(given: Data, call: Call) -> Data:
+        await prompts.admit(given["name"], call)
+        return await prompts.get(given["name"], given["arguments"], call)
+
+    return {
+        "prompts::register": register,
+        "prompts::unregister": _make_unregister(prompts, "name"),
+        "prompts::list": lambda given, call: prompts.list(call),
+        "prompts::mcp-list": lambda given, call: prompts.list_entries(call),
+        "prompts::mcp-get": get,
+    }
+
+
+def _make_function(function_id: str, answer: Answer, description: str, request: Data, response: Data) -> Function:
+    async def handle(payload: Any, call: Call) -> Any:
+        try:
+            return await answer(read_request(payload, request) if "properties" in request else {}, call)
+        except (InvocationFailed, PolicyDenied, ProtocolError):
+            raise
+        except WaypostError as error:
+            raise InvocationFailed(error.message) from error
+
+    return hosted(function_id, handle, description=description, request=request, response=response, metadata={})

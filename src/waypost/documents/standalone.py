@@ -11,9 +11,8 @@ from typing import Any, Final, TypeVar
 import yaml
 from msgspec import Raw
 
-from waypost.documents.documents import Documents
-from waypost.documents.functions import TRIGGER_TYPES, make_change_payload
-from waypost.documents.ports import Asker, Data, Kind, Op
+from waypost.documents.documents import TRIGGER_TYPES, Documents, make_change_payload
+from waypost.documents.records import Asker, Data, Kind, Op
 from waypost.documents.stores import Scopes, StateDocumentStore
 from waypost.settings import Workers
 from waypost.version import __version__

@@ -9,10 +9,26 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias
 from weakref import WeakValueDictionary
 
-from waypost.documents import ports
-from waypost.documents.ports import Access, Asker, Data, DocumentStore, Kind, NotThere, Owners, Trigger, refused
-from waypost.documents.records import R, Record, from_stored, list_stored, now, to_stored
-from waypost.documents.uris import INDEX, did_you_mean
+from waypost.documents.records import (
+    OPERATOR,
+    Access,
+    Asker,
+    Data,
+    DocumentStore,
+    Kind,
+    Op,
+    Owners,
+    R,
+    Record,
+    Source,
+    SourceDocument,
+    Trigger,
+    from_stored,
+    list_stored,
+    now,
+    to_stored,
+)
+from waypost.documents.uris import INDEX, NotThere, did_you_mean, quoted, refused
 from waypost.errors import InvocationFailed, PolicyDenied, ProtocolError, StaleVersion, WaypostError, shorten
 from waypost.loops import start_task
 from waypost.stores.database import shorten_key
@@ -144,7 +160,7 @@ class LayeredDocumentStore:
     Of two skills with one id the source's is shown, unless an operator published the stored one.
     """
 
-    def __init__(self, store: DocumentStore, sources: Sequence[ports.Source]) -> None:
+    def __init__(self, store: DocumentStore, sources: Sequence[Source]) -> None:
         self._store = store
         self._sources = sources
         self._seen: dict[str, Data] | None = None
@@ -198,7 +214,7 @@ class LayeredDocumentStore:
         self._seen = seen
         return seen
 
-    def _row(self, document: ports.SourceDocument) -> Data:
+    def _row(self, document: SourceDocument) -> Data:
         # An unchanged document keeps its time: by another one it would count, and be announced, as changed.
         before = (self._seen or {}).get(document.id)
         current = (document.body, document.owner, document.uri)
@@ -215,7 +231,7 @@ class LayeredDocumentStore:
 
 
 def _is_from_operator(row: Data | None) -> bool:
-    return row is not None and row.get("owner") == ports.OPERATOR
+    return row is not None and row.get("owner") == OPERATOR
 
 
 async def call_function(
@@ -237,7 +253,7 @@ async def call_function(
         raise refused(f"trigger {shown}: {error.message}") from None
 
 
-Written: TypeAlias = Callable[[Kind, ports.Op, str, Record | None], None]
+Written: TypeAlias = Callable[[Kind, Op, str, Record | None], None]
 """Called after every change was written, with the new record."""
 IsFree: TypeAlias = Callable[[Kind, str], bool]
 """Returns whether no other resource or prompt of the hub has an id or name."""
@@ -304,7 +320,7 @@ class Collection(Generic[R]):
             self.owners.check(_NOUNS[self.kind], before, owner)
             if not self.is_visible(key):
                 raise refused(
-                    f"There is a {_NOUNS[self.kind]} {ports.quoted(key)} already in the hub itself; choose another name"
+                    f"There is a {_NOUNS[self.kind]} {quoted(key)} already in the hub itself; choose another name"
                 )
             await self._complete(self._put(record))
         replaced = "" if before is None or before.owner in (None, record.owner) else before.owner

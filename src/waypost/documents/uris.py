@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from waypost.capabilities.resources import MAX_URI_CHARACTERS
-from waypost.documents.ports import NotThere, quoted, refused, size
 from waypost.errors import InvocationFailed, shorten
 from waypost.suggestions import MAX_COMPARED_CHARACTERS, find_nearest, preselect
 from waypost.workers.functions import is_internal
@@ -22,6 +21,30 @@ INDEX: Final = "skills"
 """The id of the index of all skills."""
 _ALLOWED: Final = re.compile(r"[a-z0-9_-]+")
 _RULE: Final = "may only contain lowercase ASCII letters, digits, '-' and '_'"
+
+
+_MAX_QUOTED_CHARACTERS: Final = 1024
+_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
+
+
+class NotThere(InvocationFailed):
+    """The document does not exist."""
+
+
+def refused(text: str) -> InvocationFailed:
+    """Return the error for an invalid call."""
+    return InvocationFailed(text)
+
+
+def quoted(text: str) -> str:
+    """Return a text in double quotes and escaped; one that is longer than any id is cut."""
+    shown = shorten(text, _MAX_QUOTED_CHARACTERS)
+    return '"' + "".join(_ESCAPES.get(one, one if one.isprintable() else f"\\u{{{ord(one):x}}}") for one in shown) + '"'
+
+
+def size(text: str) -> int:
+    """Return the length of a text in bytes."""
+    return len(text.encode(errors="surrogatepass"))
 
 
 def check_id(skill_id: str) -> None:

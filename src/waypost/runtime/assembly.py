@@ -251,7 +251,7 @@ def _find_unserved(loaded: Loaded, built: Built) -> list[Finding]:
     settings = loaded.config.skills
     if settings is None or not (settings.folders or settings.prompts):
         return []
-    from waypost.documents.folders.folders import problems
+    from waypost.documents.folders import problems
 
     workers = loaded.config.workers
     found = problems(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from waypost.console import Console
     from waypost.documents.delegation import Delegation
     from waypost.documents.documents import Documents
-    from waypost.documents.folders.folders import SkillFolders
+    from waypost.documents.folders import SkillFolders
     from waypost.gateway.gateway import Gateway
     from waypost.identity import Authentication
     from waypost.identity.key_ring import KeyRing
@@ -548,7 +548,7 @@ class Runtime:
     @property
     def folders(self) -> SkillFolders:
         """The folders that skills and prompts are read from."""
-        from waypost.documents.folders.folders import SkillFolders
+        from waypost.documents.folders import SkillFolders
 
         updated = self.core.engine.broadcast.resource_updated
         return self._get("folders", lambda: SkillFolders(self.core.registry, updated, self._reload_documents))

@@ -18,7 +18,7 @@ import msgspec
 
 from waypost.capabilities.results import round_trip_json
 from waypost.capabilities.schemas.forms import RawForm, is_raw
-from waypost.documents.folders.files import LinkFound, open_directory, read_beginning
+from waypost.documents.folder_files import LinkFound, open_directory, read_beginning
 from waypost.errors import DefinitionError, UnknownCapability, shorten
 from waypost.skills.child.messages import VALUES, Ready
 from waypost.suggestions import did_you_mean

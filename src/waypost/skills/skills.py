@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.registry import Registry
-from waypost.documents.folders.folders import FolderPaths, FolderSnapshots, SkillFolders
+from waypost.documents.folders import FolderPaths, FolderSnapshots, SkillFolders
 from waypost.execution.pipeline import Pipeline
 from waypost.loops import start_task
 from waypost.outbound.egress import Egress

@@ -9,7 +9,7 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.documents.folders.library import BODY, put, skill, text
 from waypost import Hub
-from waypost.documents.ports import Source
+from waypost.documents.records import Source
 from waypost.documents.uris import MAX_BODY_BYTES
 from waypost.runtime.assembly import check
 from waypost.testing import connect

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.documents.folders.library import text
-from waypost.documents.folders.files import Unfit
-from waypost.documents.folders.front_matter import MAX_FRONT_MATTER_CHARACTERS, check_skill, split
+from waypost.documents.folder_files import MAX_FRONT_MATTER_CHARACTERS, Unfit, check_skill, split
 
 
 def refusal(source: str | bytes, directory: str = "pdf") -> str:

@@ -9,8 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.documents.folders.files import Unfit
-from waypost.documents.folders.front_matter import check_skill, split
+from waypost.documents.folder_files import Unfit, check_skill, split
 
 TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.sampled_from("\t\nß漢😀"), max_size=20)
 NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)

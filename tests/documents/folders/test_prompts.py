@@ -9,7 +9,7 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.documents.folders.library import put, text
 from waypost import Hub, RemoteError
-from waypost.documents.folders.prompts import MAX_PROMPT_BYTES
+from waypost.documents.folders import MAX_PROMPT_BYTES
 from waypost.testing import connect
 
 MAIL = """\

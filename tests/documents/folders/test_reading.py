@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.documents.folders.library import put, skill, text
-from waypost.documents.folders import files, skills
-from waypost.documents.folders.files import Problem
-from waypost.documents.folders.skills import SkillFolder, mime_type, read_skill_folder, text_of
+from waypost.documents import folder_files, folder_skills
+from waypost.documents.folder_files import Problem
+from waypost.documents.folder_skills import SkillFolder, mime_type, read_skill_folder, text_of
 
 
 def told(seen: SkillFolder, folder: Path) -> dict[str, str]:
@@ -77,14 +77,14 @@ def test_a_file_that_becomes_a_link_before_it_is_read_is_not_followed(tmp_path: 
     put(tmp_path / "secret.txt", "secret")
     folder = tmp_path / "knowledge"
     home = skill(folder, "pdf", {"a.txt": "x", "inner/b.txt": "y"})
-    found = files.list_folder(folder)
+    found = folder_files.list_folder(folder)
     (home / "a.txt").unlink()
     (home / "a.txt").symlink_to(tmp_path / "secret.txt")
     (home / "inner").rename(home / "moved")
     (home / "inner").symlink_to(tmp_path)
     put(tmp_path / "b.txt", "secret")
     problems: list[Problem] = []
-    contents = files.read_files(folder, found, sorted(found.files), {}, problems)
+    contents = folder_files.read_files(folder, found, sorted(found.files), {}, problems)
     assert list(contents) == [("pdf", "SKILL.md")]
     assert [one.message for one in problems] == ["is a link and not served; put the file itself there"] * 2
 
@@ -114,9 +114,9 @@ def test_a_skill_with_bad_front_matter_is_refused_and_the_others_are_served(tmp_
 
 
 def test_limits_hold_for_files_and_for_skills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skills, "MAX_SKILL_FILES", 3)
-    monkeypatch.setattr(skills, "MAX_FILE_BYTES", 1000)
-    monkeypatch.setattr(files, "MAX_FILE_BYTES", 900)
+    monkeypatch.setattr(folder_skills, "MAX_SKILL_FILES", 3)
+    monkeypatch.setattr(folder_skills, "MAX_FILE_BYTES", 1000)
+    monkeypatch.setattr(folder_files, "MAX_FILE_BYTES", 900)
     skill(tmp_path, "many", {str(number): "" for number in range(3)})
     skill(tmp_path, "most", {str(number): "" for number in range(2)})
     skill(tmp_path, "heavy", {"a": "x" * 600, "b": "x" * 600})
@@ -132,7 +132,7 @@ def test_limits_hold_for_files_and_for_skills(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_skills_of_a_folder_have_a_limit_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skills, "MAX_FOLDER_BYTES", 1000)
+    monkeypatch.setattr(folder_skills, "MAX_FOLDER_BYTES", 1000)
     skill(tmp_path, "a", {"file": "x" * 500})
     skill(tmp_path, "a/nested")
     skill(tmp_path, "b", {"file": "x" * 500})
@@ -145,7 +145,7 @@ def test_the_skills_of_a_folder_have_a_limit_together(tmp_path: Path, monkeypatc
 def test_a_folder_with_too_many_files_is_not_looked_through_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "MAX_ENTRIES", 10)
+    monkeypatch.setattr(folder_files, "MAX_ENTRIES", 10)
     for number in range(20):
         put(tmp_path / str(number) / "file", "x")
     assert told(read_skill_folder(tmp_path), tmp_path) == {".": "holds more than 10 files; not all of them are served"}
@@ -165,13 +165,13 @@ def test_only_what_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.Mon
         os.utime(path, ns=(0, 0))
     first = read_skill_folder(tmp_path)
     opened: list[tuple[str, ...]] = []
-    really = files._read_data
+    really = folder_files._read_data
 
-    def noted(root: Path, place: files.Place) -> tuple[str, bytes | None]:
+    def noted(root: Path, place: folder_files.Place) -> tuple[str, bytes | None]:
         opened.append(place)
         return really(root, place)
 
-    monkeypatch.setattr(files, "_read_data", noted)
+    monkeypatch.setattr(folder_files, "_read_data", noted)
     again = read_skill_folder(tmp_path, first)
     assert opened == []
     assert again.equals(first)

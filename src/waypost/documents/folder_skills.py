@@ -14,7 +14,7 @@ import msgspec
 from waypost.capabilities.capability import Capability, Metadata
 from waypost.capabilities.context import Context
 from waypost.documents.content import build_resource
-from waypost.documents.folders.files import (
+from waypost.documents.folder_files import (
     MAX_FILE_BYTES,
     MIB,
     File,
@@ -23,14 +23,15 @@ from waypost.documents.folders.files import (
     Place,
     Problem,
     Unfit,
+    check_skill,
     is_markdown,
     list_folder,
     problem,
     read_files,
+    split,
     stem,
 )
-from waypost.documents.folders.front_matter import check_skill, split
-from waypost.documents.ports import SourceDocument
+from waypost.documents.records import SourceDocument
 from waypost.documents.uris import check_body, check_new_id, skill_uri
 from waypost.errors import InvocationFailed
 from waypost.wire.definitions import DIRECTORY, ResourceDefinition, SkillEntry, SkillFile

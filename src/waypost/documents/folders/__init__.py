@@ -1,1 +1,0 @@
-"""Folders of skills and prompts, read and followed."""
