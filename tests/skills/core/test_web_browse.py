@@ -12,8 +12,8 @@ from tests.outbound.internet import Answer
 from tests.protocol.conftest import asynchronous
 from tests.skills.core.calling import calling, serving
 from waypost.errors import ToolError
-from waypost.skills.core import bodies
-from waypost.skills.core.bodies import read_page
+from waypost.skills.core import inputs
+from waypost.skills.core.inputs import read_page
 from waypost.skills.core.reader import read_page as parse_page
 
 LONG = "This sentence is part of the article and long enough to count. " * 5
@@ -132,7 +132,7 @@ async def test_a_page_that_nests_deeply_is_read() -> None:
 async def test_without_its_library_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     reader = tmp_path / "reading.py"
     reader.write_text('import sys; sys.stdin.read(); print(\'{"missing": "selectolax"}\')')
-    monkeypatch.setattr(bodies, "READER", reader)
+    monkeypatch.setattr(inputs, "READER", reader)
     with pytest.raises(ToolError, match=r"selectolax is missing.*pip install 'waypost\[skills\]'"):
         await read_page("<p>", "http://x.example/", "text", 10)
 
@@ -141,7 +141,7 @@ async def test_without_its_library_the_way_to_get_it_is_told(monkeypatch: pytest
 async def test_a_reader_that_crashes_costs_one_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     reader = tmp_path / "reading.py"
     reader.write_text("import os; os.abort()")
-    monkeypatch.setattr(bodies, "READER", reader)
+    monkeypatch.setattr(inputs, "READER", reader)
     with pytest.raises(ToolError, match="could not be read"):
         await read_page("<p>" * 100_000, "http://x.example/", "text", 10)
 

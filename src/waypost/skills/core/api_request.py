@@ -9,8 +9,7 @@ import msgspec
 
 from waypost.capabilities.context import Context
 from waypost.errors import ToolError
-from waypost.skills.core.bodies import decode, is_text, media_type
-from waypost.skills.core.inputs import CoreSettings, get_field, get_text, require_text
+from waypost.skills.core.inputs import CoreSettings, decode, get_field, get_text, is_text, media_type, require_text
 
 description = "Call an HTTP API and return its status, headers and body."
 permissions = ("web_read",)

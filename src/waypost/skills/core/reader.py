@@ -1,7 +1,7 @@
 """Pages and feeds as data: a separate program, because a hostile page can keep a parser busy for minutes.
 
 It reads a line of JSON and the document from its input and writes JSON. It imports nothing of Waypost, so that it
-starts fast; `bodies.py` runs it.
+starts fast; `inputs.py` runs it.
 """
 
 from __future__ import annotations

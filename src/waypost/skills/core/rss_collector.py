@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from waypost.capabilities.context import Context
 from waypost.errors import ToolError
-from waypost.skills.core.bodies import read_feed
-from waypost.skills.core.inputs import CoreSettings, get_field, get_input, get_integer
+from waypost.skills.core.inputs import CoreSettings, get_field, get_input, get_integer, read_feed
 
 description = "Collect the newest items of one or more RSS or Atom feeds."
 permissions = ("web_read",)

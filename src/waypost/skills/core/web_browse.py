@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from waypost.capabilities.context import Context
 from waypost.errors import ToolError
-from waypost.skills.core.bodies import decode, is_text, media_type, read_page
-from waypost.skills.core.inputs import CoreSettings, get_text, require_text
+from waypost.skills.core.inputs import CoreSettings, decode, get_text, is_text, media_type, read_page, require_text
 
 description = "Fetch a web page and return its readable text, its links or its HTML."
 permissions = ("web_read",)

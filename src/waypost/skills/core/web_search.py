@@ -11,8 +11,7 @@ import msgspec
 
 from waypost.capabilities.context import Context
 from waypost.errors import ToolError
-from waypost.skills.core.bodies import MISSING
-from waypost.skills.core.inputs import CoreSettings, get_integer, require_text
+from waypost.skills.core.inputs import MISSING, CoreSettings, get_integer, require_text
 
 description = "Search the web and return titles, addresses and snippets."
 permissions = ("web_read",)

@@ -133,7 +133,7 @@ def _content_type(fetched: EgressResponse) -> str:
 
 def _quote_body(fetched: EgressResponse, secrets: tuple[str, ...]) -> str:
     """The beginning of an answer; secrets are removed before it is cut, since half of one would not be recognised."""
-    from waypost.skills.core.bodies import decode
+    from waypost.skills.core.inputs import decode
 
     text = without(decode(fetched.body, _content_type(fetched)), secrets).strip()
     said = redacted(text[:_REDACTED_CHARS])[:MAX_BODY_CHARS]
@@ -141,7 +141,7 @@ def _quote_body(fetched: EgressResponse, secrets: tuple[str, ...]) -> str:
 
 
 def _parse_body(fetched: EgressResponse) -> Any:
-    from waypost.skills.core.bodies import decode, media_type
+    from waypost.skills.core.inputs import decode, media_type
 
     kind = media_type(_content_type(fetched))
     if kind != "application/json" and not kind.endswith("+json"):
