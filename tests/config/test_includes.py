@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.config.conftest import Folder
-from waypost.config import sources
+from waypost.config import loader
 
 
 def test_maps_merge_deeply_and_the_including_file_wins(folder: Folder) -> None:
@@ -155,13 +155,13 @@ def test_an_empty_section_does_not_hide_an_included_one(folder: Folder) -> None:
 
 
 def test_includes_may_not_nest_without_bound(folder: Folder) -> None:
-    for number in range(sources.MAX_NESTING + 2):
+    for number in range(loader.MAX_NESTING + 2):
         folder.write(f"n{number}.yaml", f"include: [n{number + 1}.yaml]\n")
     assert folder.only("include: [n0.yaml]\n").code == "CFG033"
 
 
 def test_includes_may_not_be_without_number(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MAX_FILES", 3)
+    monkeypatch.setattr(loader, "MAX_FILES", 3)
     for number in range(5):
         folder.write(f"many/{number}.yaml", "")
     assert folder.only("include: ['many/*.yaml']\n").code == "CFG033"

@@ -15,8 +15,8 @@ from waypost.cli.command import Argument, Command
 from waypost.cli.install import read_text, replace_text
 from waypost.cli.output import Output
 from waypost.config.edits import JSON, TOML, YAML, Unreadable, append_items, set_entry
+from waypost.config.loader import to_prefix
 from waypost.config.nodes import escape
-from waypost.config.sources import to_prefix
 from waypost.errors import WaypostError
 from waypost.redaction import HIDDEN, is_secret_variable, redacted
 
