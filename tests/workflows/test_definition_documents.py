@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.workflows.conftest import flow, model
 from waypost.config.models import Workflow
 from waypost.errors import WorkflowRefused
-from waypost.workflows.stored_definitions import copy_definition, from_document, to_document
+from waypost.workflows.workflows import copy_definition, from_document, to_document
 
 NO_DOCUMENTS: list[Any] = [{}, [], None, "x", 1]
 STEPS = {

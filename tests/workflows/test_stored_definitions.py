@@ -17,7 +17,7 @@ from waypost.config.models import Workflow
 from waypost.errors import RemoteError, WorkflowRefused
 from waypost.stores.store import Store
 from waypost.testing import connect
-from waypost.workflows.stored_definitions import StoredDefinitions
+from waypost.workflows.workflows import StoredDefinitions
 
 FLOW = flow({"open": {"transitions": {"close": {"target": "done"}}}, "done": {"terminal": True}})
 

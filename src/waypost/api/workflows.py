@@ -20,8 +20,8 @@ from waypost.workflows.definitions import Definition
 from waypost.workflows.instance import Instance, may_decide
 from waypost.workflows.runner import Outcome
 from waypost.workflows.simulation import ISOLATED, Report, simulate
-from waypost.workflows.stored_definitions import Created
 from waypost.workflows.views import format_time
+from waypost.workflows.workflows import Created
 
 Format = Literal["mermaid", "dot", "svg"]
 DefinitionFields = Annotated[dict[str, Any], Meta(description="A workflow as the configuration file has it.")]

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import itertools
+import logging
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -12,24 +19,30 @@ from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Caller
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
+from waypost.config import Config, Loaded
 from waypost.config import models as models
-from waypost.config.models import Connection
-from waypost.errors import DefinitionError
+from waypost.config.findings import Finding, dotted
+from waypost.config.models import Connection, ExpandedCapability, ExpandedWorkflow, Workflow
+from waypost.config.nodes import Node, escape, find_variables
+from waypost.errors import DefinitionError, StaleVersion, StoreError, WorkflowRefused, shorten
 from waypost.execution.pipeline import Pipeline
+from waypost.kinds import convert
 from waypost.policy.guard import PolicyGuard
+from waypost.redaction import MIN_SECRET_CHARACTERS
 from waypost.runtime.component import Change, Component
 from waypost.settings import Settings
 from waypost.stores import schema
-from waypost.stores.store import Store
+from waypost.stores.database import is_key
+from waypost.stores.store import WORKFLOW_PREFIX, Store
+from waypost.suggestions import did_you_mean
 from waypost.upstreams.pool import Upstreams
-from waypost.workflows.definitions import PROXY, resolve, tool_name
+from waypost.workflows.definitions import PROXY, as_written, expand, resolve, tool_name
 from waypost.workflows.engine import Engine
 from waypost.workflows.executors.kind import IDEMPOTENCY_KEY, ExecutorContext
 from waypost.workflows.instance import identify_process
 from waypost.workflows.maintenance import Watch
 from waypost.workflows.resources import config_resource, workflow_resources
 from waypost.workflows.steps import WITHIN
-from waypost.workflows.stored_definitions import StoredDefinitions
 from waypost.workflows.tools import run_tool, workflow_tools
 from waypost.workflows.views import Rights
 
@@ -37,6 +50,7 @@ if TYPE_CHECKING:
     from waypost.outbound.egress import Egress
     from waypost.runtime.core import Core
     from waypost.workflows.definitions import Definition
+
 
 Source = Literal["configured", "given", "created"]
 """Where a workflow comes from: the configuration, the program, or an API call while the hub ran."""
@@ -258,3 +272,356 @@ class _Redefinition(Change):
     async def rollback(self) -> None:
         self._workflows.commit(self._before)
         self._workflows._capabilities = self._capabilities[1]
+
+
+VERSION: Final = 1
+"""The version of the document format."""
+_PAGE_SIZE: Final = 200
+_MAX_NAME_CHARS: Final = 128
+_STEP_FIELDS: Final = ("on_circuit_open", "fallback_skill", "on_missing_skill", "timeout_ms")
+"""Fields that documents of other hubs have in the `config` of a step."""
+_log: Final = logging.getLogger(__name__)
+
+Data = dict[str, Any]
+
+
+class Created(msgspec.Struct, frozen=True):
+    """A definition that was created at run time."""
+
+    name: str
+    model: Workflow
+    version: int = 0
+    """Its revision in the store."""
+    variables: bool = False
+    """Whether its texts refer to variables of the environment: it was copied from a file that does."""
+
+
+class StoredDefinitions:
+    """Creates, changes and removes definitions, one change at a time."""
+
+    def __init__(self, workflows: Workflows, store: Store) -> None:
+        self._workflows = workflows
+        self._store = store
+        self._changing = asyncio.Lock()
+        self._created: dict[str, Created] = {}
+        self._loaded: dict[str, Created] | None = None
+        """The contents of the store when last read, unless changed since."""
+        self._revision: int | None = None
+        """The revision of the definitions at that time."""
+
+    async def load_if_possible(self) -> None:
+        """Load the definitions; if the store is unavailable, log it and go on without them."""
+        try:
+            await self._remove_values()
+            await self.load()
+        except StoreError as error:
+            _log.warning("stored workflows not loaded: %s", error)
+
+    async def load(self) -> None:
+        """Load the definitions from the store; invalid ones are logged and skipped."""
+        async with self._changing:
+            await self._load()
+
+    async def _load(self) -> None:
+        # Read before the documents: a change in between raises the revision and is loaded the next time.
+        revision = (await self._store.revisions()).get(schema.DEFINITIONS.name, 0)
+        if self._loaded is not None and revision == self._revision:
+            return
+        stored = {one.name: one async for one in self._read_all()}
+        self._revision = revision
+        if stored == self._loaded:
+            return
+        usable: dict[str, Created] = {}
+        for name, one in stored.items():
+            try:
+                if name not in self._created:
+                    self._check_free(name)
+                self._check(name, one.model, {other: found.model for other, found in stored.items()})
+            except WorkflowRefused as error:
+                _log.warning("stored workflow skipped: %s: %s", name, error)
+            else:
+                usable[name] = one
+        self._replace(usable)
+        self._loaded = stored
+
+    async def _remove_values(self) -> None:
+        """Replace the values of variables that earlier versions stored in definitions; their instances continue.
+
+        Only values that the variables of the current definitions still have can be recognised.
+        """
+        workflows = self._workflows
+        written: list[Any] = [one.pinned.model for one in workflows.engine.library if one.pinned.variables]
+        written += [one.written for one in workflows.capabilities.values() if isinstance(one, ExpandedCapability)]
+        given = {os.environ.get(name, ""): name for name in find_variables(msgspec.to_builtins(written))}
+        names = {value: name for value, name in given.items() if len(value) >= MIN_SECRET_CHARACTERS}
+        after, cleaned = "", 0
+        while names and (page := await self._store.definitions.page(after, _PAGE_SIZE)):
+            for document in page:
+                # Definitions that this version stored say whether they refer to variables.
+                if "variables" not in document.value and (model := replace_values(document.value["model"], names)):
+                    kept = {**document.value, "model": model, "variables": True}
+                    with suppress(StaleVersion):
+                        await self._store.definitions.put(document.id, kept, document.version)
+                        cleaned += 1
+            after = page[-1].id
+        if cleaned:
+            # Deleted rows stay readable in the file of the database until it is written anew.
+            await self._store.database.vacuum()
+            _log.warning("values of variables were removed from stored workflow definitions: definitions=%d", cleaned)
+
+    async def _read_all(self) -> AsyncIterator[Created]:
+        after = WORKFLOW_PREFIX
+        while page := await self._store.definitions.page(after, _PAGE_SIZE):
+            for document in page:
+                if not document.id.startswith(WORKFLOW_PREFIX):
+                    return
+                try:
+                    one = msgspec.structs.replace(convert(document.value, Created), version=document.version)
+                    unset: set[str] = set()
+                    if one.variables:
+                        one = msgspec.structs.replace(one, model=expand(one.model, unset))
+                    if unset:
+                        names = ", ".join(sorted(unset))
+                        _log.warning("stored workflow skipped: %s: variables are not set: %s", one.name, names)
+                    else:
+                        yield one
+                except msgspec.ValidationError as error:
+                    _log.warning("stored workflow unreadable, skipped: %s: %s", document.id, error)
+            after = page[-1].id
+
+    def list(self) -> list[Created]:
+        """All stored definitions, sorted by name."""
+        return sorted(self._created.values(), key=lambda one: one.name)
+
+    def get(self, name: str) -> Created:
+        """A stored definition; raises `WorkflowRefused` for an unknown name."""
+        found = self._created.get(name)
+        if found is None and name in self._workflows.by_name:
+            raise WorkflowRefused(
+                f"Workflow {name} is part of the configuration; change it there.", "WORKFLOW_CONFIGURED"
+            )
+        if found is None:
+            raise _unknown_error(name, self._created)
+        return found
+
+    async def create(self, name: str, model: Workflow) -> Created:
+        """Create a definition; raises `WorkflowRefused` with the reason."""
+        async with self._changing:
+            return await self._create(name, model)
+
+    async def _create(self, name: str, model: Workflow) -> Created:
+        if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > _MAX_NAME_CHARS:
+            raise _invalid(
+                f"The name of a workflow has 1 to {_MAX_NAME_CHARS} printable characters, without space around them."
+            )
+        if not is_key(WORKFLOW_PREFIX + name):
+            raise _invalid("The name is too long for the store.")
+        self._check_free(name)
+        self._check(name, model)
+        return await self._put(Created(name, model))
+
+    def _check_free(self, name: str) -> None:
+        if name in self._workflows.by_name or self._workflows.is_taken(name):
+            raise _taken_error(name)
+
+    async def change(self, name: str, model: Workflow, version: int | None = None) -> Created:
+        """Replace a definition; with a version, only if that is still the current one."""
+        async with self._changing:
+            known = self.get(name)
+            if version is not None and version != known.version:
+                raise _stale_error(name)
+            self._check(name, model)
+            return await self._put(Created(name, model, known.version))
+
+    async def enable(self, name: str, enabled: bool = True) -> Created:
+        """Allow new instances of a definition."""
+        async with self._changing:
+            known = self.get(name)
+            if known.model.enabled == enabled:
+                return known
+            return await self._put(Created(name, _with_enabled(known.model, enabled), known.version))
+
+    async def disable(self, name: str) -> Created:
+        """Refuse new instances of a definition; running ones continue."""
+        return await self.enable(name, False)
+
+    async def remove(self, name: str) -> None:
+        """Remove a definition; running instances continue."""
+        async with self._changing:
+            known = self.get(name)
+            try:
+                await self._store.definitions.remove(WORKFLOW_PREFIX + name, known.version)
+            except StaleVersion:
+                await self._load()
+                raise _stale_error(name) from None
+            self._replace({other: one for other, one in self._created.items() if other != name})
+
+    def export(self, name: str) -> Data:
+        """Export any definition of the hub as a document."""
+        return to_document(name, self._get_model(name))
+
+    def _get_model(self, name: str) -> Workflow:
+        known = self._created.get(name)
+        model = self._workflows.by_name.get(name) if known is None else known.model
+        if model is None:
+            raise _unknown_error(name, {*self._created, *self._workflows.by_name})
+        return model
+
+    async def import_document(self, data: Any) -> Created:
+        """Create a definition from a document, under a free name."""
+        async with self._changing:
+            return await self._create(*from_document(data, self._workflows.by_name))
+
+    async def duplicate(self, name: str) -> Created:
+        """Create a disabled copy of any definition of the hub."""
+        async with self._changing:
+            return await self._create(*copy_definition(name, self._get_model(name), self._workflows.by_name))
+
+    def find_problems(self, name: str) -> Sequence[Finding]:
+        """The findings of `waypost check` about a definition of the hub."""
+        return self._find_problems(name, self._get_model(name), self._workflows.known | {WORKFLOW_PREFIX + name}, None)
+
+    def _find_problems(
+        self, name: str, model: Workflow, known: Collection[str] | None, beside: Mapping[str, Workflow] | None
+    ) -> Sequence[Finding]:
+        from waypost.workflows.checks import check_workflows  # lazy: only needed when definitions are checked
+
+        config = Config(
+            workflows={**self._workflows.by_name, **(beside or {}), name: model},
+            capabilities=dict(self._workflows.capabilities),
+            connections=dict(self._workflows.connections),
+        )
+        place = dotted(("workflows", name))
+        found = check_workflows(Loaded(config, Path(), (), (), (), Node({}, "", 1)), known)
+        return [one for one in found if one.key == place or one.key.startswith((f"{place}.", f"{place}["))]
+
+    def _check(self, name: str, model: Workflow, beside: Mapping[str, Workflow] | None = None) -> None:
+        """Raise if a definition has errors; `beside` are the other definitions while they are being loaded."""
+        # While definitions are loaded, not all tools are there: workers and upstreams connect later.
+        known = self._workflows.known | {WORKFLOW_PREFIX + name} if beside is None else None
+        place = dotted(("workflows", name))
+        reason = ""
+        for found in self._find_problems(name, model, known, beside):
+            if found.severity == "error":
+                where = found.key.removeprefix(place).removeprefix(".")
+                reason = f"{where}: {found.message}" if where else found.message
+                break
+        else:
+            try:
+                self._workflows.engine.library.compile(name, self._workflows.resolve(model))
+            except DefinitionError as error:
+                reason = error.message
+        if reason:
+            raise _invalid(f"Workflow {name} cannot be used: {reason.rstrip('.')}.")
+
+    async def _put(self, one: Created) -> Created:
+        has_variables = isinstance(one.model, ExpandedWorkflow)
+        value = {"name": one.name, "model": as_written(one.model), "variables": has_variables}
+        try:
+            document = await self._store.definitions.put(WORKFLOW_PREFIX + one.name, value, one.version)
+        except StaleVersion:
+            await self._load()  # another replica changed it first
+            raise _stale_error(one.name) if one.version else _taken_error(one.name) from None
+        stored = Created(one.name, one.model, document.version)
+        self._replace({**self._created, one.name: stored})
+        return stored
+
+    def _replace(self, created: dict[str, Created]) -> None:
+        self._workflows.set_created({name: one.model for name, one in created.items()})
+        self._created = created
+        self._loaded = None
+
+
+def _invalid(message: str) -> WorkflowRefused:
+    return WorkflowRefused(message, "INVALID_DEFINITION")
+
+
+def _unknown_error(name: str, known: Iterable[str]) -> WorkflowRefused:
+    return WorkflowRefused(f"workflow not found: {shorten(name)}{did_you_mean(name, known, '; ')}", "UNKNOWN_ID")
+
+
+def _taken_error(name: str) -> WorkflowRefused:
+    return WorkflowRefused(f"There is already a workflow {name}; choose another name.", "NAME_TAKEN")
+
+
+def _stale_error(name: str) -> WorkflowRefused:
+    message = f"Workflow {name} has changed since it was read; read it again."
+    return WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
+
+
+def replace_values(model: Data, names: Mapping[str, str]) -> Workflow | None:
+    """A stored definition with variables in place of their values, by these; None if there is none in it."""
+    from waypost.config.checks import Decoder  # lazy: only needed to clean the store of an earlier version
+
+    values = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
+
+    def to_node(value: Any) -> Node:
+        if isinstance(value, dict):
+            return Node({key: to_node(item) for key, item in value.items()}, "", 1)
+        if isinstance(value, list):
+            return Node([to_node(item) for item in value], "", 1)
+        if not isinstance(value, str) or values.search(value) is None:
+            return Node(value, "", 1)
+        found = [names[match] for match in values.findall(value)]
+        between = [escape(part) for part in values.split(value)]
+        written = "".join(f"{part}${{{name}}}" for part, name in zip(between, found, strict=False)) + between[-1]
+        return Node(value, "", 1, written=written)
+
+    written = convert(Decoder([], as_written=True).decode(to_node(model), Workflow), Workflow)
+    return written if find_variables(msgspec.to_builtins(written)) else None
+
+
+def to_document(name: str, model: Workflow) -> Data:
+    """A definition as a document: `{"version": 1, "workflow": {...}, "steps": [...]}`."""
+    data: Data = msgspec.to_builtins(as_written(model))
+    steps = data.pop("steps")
+    return {"version": VERSION, "workflow": {"name": name, **data}, "steps": steps}
+
+
+def from_document(data: Any, taken: Collection[str] = ()) -> tuple[str, Workflow]:
+    """A free name and the definition of a document; unknown fields are ignored."""
+    if not isinstance(data, Mapping) or data.get("version") != VERSION or data["version"] is True:
+        raise _invalid(f"Unsupported or missing version: this hub reads version {VERSION}")
+    workflow = data.get("workflow")
+    name = workflow.get("name") if isinstance(workflow, Mapping) else None
+    if not isinstance(workflow, Mapping) or not isinstance(name, str) or not name.strip():
+        raise _invalid("Workflow name is required")
+    steps = data.get("steps")
+    if not isinstance(steps, list) or not all(isinstance(step, Mapping) for step in steps):
+        raise _invalid('Missing or invalid "steps" field')
+    fields = {key: value for key, value in workflow.items() if key != "name"}
+    try:
+        model = convert({**fields, "steps": [_convert_step(step) for step in steps]}, Workflow)
+    except msgspec.ValidationError as error:
+        raise _invalid(f"The workflow cannot be read: {error}") from None
+    return _find_free_name(name.strip(), "imported", taken), model
+
+
+def _convert_step(data: Mapping[str, Any]) -> Data:
+    step = dict(data)
+    config = step.get("config")
+    if isinstance(config, Mapping):
+        moved = {key: config[key] for key in _STEP_FIELDS if key in config and key not in step}
+        step |= moved
+        step["config"] = {key: value for key, value in config.items() if key not in moved}
+    return {key: value for key, value in step.items() if value is not None}
+
+
+def copy_definition(name: str, model: Workflow, taken: Collection[str] = ()) -> tuple[str, Workflow]:
+    """A disabled copy of a definition, with a free name."""
+    copy = f"{name} (copy)"
+    free = copy if copy not in taken else _find_free_name(name, "copy", taken, 2)
+    return free, _with_enabled(model, False)
+
+
+def _with_enabled(model: Workflow, enabled: bool) -> Workflow:
+    if isinstance(model, ExpandedWorkflow):
+        model = msgspec.structs.replace(model, written=msgspec.structs.replace(model.written, enabled=enabled))
+    return msgspec.structs.replace(model, enabled=enabled)
+
+
+def _find_free_name(name: str, word: str, taken: Collection[str], first: int = 1) -> str:
+    """The name, or the first of `name (imported 1)`, `name (imported 2)`, ... that is free."""
+    if name not in taken:
+        return name
+    return next(other for n in itertools.count(first) if (other := f"{name} ({word} {n})") not in taken)

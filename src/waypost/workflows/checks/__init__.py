@@ -10,7 +10,7 @@ from waypost.config.findings import Finding
 from waypost.config.models import ExpandedCapability, ExpandedWorkflow, Workflow
 from waypost.errors import DefinitionError
 from waypost.workflows.checks import data_flow, structure
-from waypost.workflows.checks.places import Report, executors_at, executors_of
+from waypost.workflows.checks.data_flow import Report, executors_at, executors_of
 from waypost.workflows.definitions import resolve
 
 __all__ = ["check_workflows"]

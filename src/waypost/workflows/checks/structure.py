@@ -26,14 +26,17 @@ from waypost.config.models import (
     Workflow,
 )
 from waypost.errors import DefinitionError
-from waypost.workflows.checks.data_flow import Look, Reader, check_schema, list_properties
-from waypost.workflows.checks.places import (
+from waypost.workflows.checks.data_flow import (
+    Look,
     Place,
+    Reader,
     Report,
+    check_schema,
     executors_at,
     executors_of,
     find_reachable,
     group,
+    list_properties,
     look_through,
     reachable,
     ways,
