@@ -12,7 +12,7 @@ from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import ERAS, agent, eras, office
 from waypost import Hub
 from waypost.api.metrics import collect_metrics
-from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.capabilities.capability import GATEWAY_TOOLS
 from waypost.capabilities.principals import ANONYMOUS
 
 OWN = {"mail.send", "skill:count", "workflow:release"}

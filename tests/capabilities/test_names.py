@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.names import check_name, disambiguate, is_portable, snake_case, to_portable
+from waypost.capabilities.capability import (
+    Capability,
+    Kind,
+    check_name,
+    disambiguate,
+    is_portable,
+    snake_case,
+    to_portable,
+)
 from waypost.capabilities.registry import Registry
 from waypost.errors import DefinitionError
 from waypost.wire.definitions import ToolDefinition

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tests.capabilities.test_registry import a_prompt, a_tool, ids
 from waypost import DefinitionError, Hub
-from waypost.capabilities.capability import Capability, Kind, Priority
-from waypost.capabilities.names import disambiguate
+from waypost.capabilities.capability import Capability, Kind, Priority, disambiguate
 from waypost.capabilities.registry import Change, Offer, Registry
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.cli.operated import Captured, printed
 from tests.cli.targets import LOCAL, TARGETS, on
-from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.capabilities.capability import GATEWAY_TOOLS
 from waypost.cli import main
 
 

@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from tests.clients.matrix import CLIENTS, HELD, HERE, PAGE, RESULTS, draw_tables, place_tables
-from waypost.capabilities.names import needs_portable_names
+from waypost.capabilities.capability import needs_portable_names
 
 ROWS: Final[dict[str, Any]] = json.loads(RESULTS.read_text())
 

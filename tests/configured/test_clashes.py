@@ -14,7 +14,7 @@ from tests.protocol.conftest import asynchronous, until
 from tests.worker.engine import failure, settled, working
 from tests.workers.wire import at_work
 from waypost import Hub
-from waypost.capabilities.names import disambiguate
+from waypost.capabilities.capability import disambiguate
 from waypost.testing import TestClient
 from waypost.worker import Worker
 from waypost.workers.tools import find_function_tool

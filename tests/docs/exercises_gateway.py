@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.docs.exercises import names, of
 from tests.docs.exercises_workflows import call
 from waypost import Hub
-from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.capabilities.capability import GATEWAY_TOOLS
 from waypost.testing import TestClient
 
 

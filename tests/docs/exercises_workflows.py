@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests.docs.exercises import names, of
 from waypost import Hub
-from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.capabilities.capability import GATEWAY_TOOLS
 from waypost.capabilities.principals import Principal
 from waypost.testing import TestClient
 from waypost.workflows.engine import Engine

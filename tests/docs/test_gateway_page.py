@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct
 
 from tests.docs.pages import DOCS
-from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.capabilities.capability import GATEWAY_TOOLS
 from waypost.config import load
 from waypost.config.flowgate import IDLE
 from waypost.config.models import ClientServer

@@ -15,8 +15,7 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import until
 from tests.upstreams.pools import listening
 from waypost import Hub, ToolError
-from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.names import disambiguate
+from waypost.capabilities.capability import Capability, Kind, disambiguate
 from waypost.capabilities.registry import Change
 from waypost.testing import TestClient, connect
 

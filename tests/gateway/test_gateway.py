@@ -11,8 +11,7 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import ERAS, MALLORY, RELEASE, agent, eras, office
 from waypost import Hub
-from waypost.capabilities.capability import Kind
-from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.capabilities.capability import GATEWAY_TOOLS, Kind
 from waypost.config.models import Workflow
 from waypost.kinds import convert
 from waypost.policy import Rule

@@ -14,7 +14,7 @@ from tests.gateway.conftest import MALLORY, agent, eras, office
 from tests.protocol.conftest import until
 from tests.workflows.test_unknown_outcomes import gone
 from waypost import Hub, ToolError
-from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.capabilities.capability import GATEWAY_TOOLS
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.policy import Rule
 from waypost.stores.instances import Reservation

@@ -10,7 +10,7 @@ import pytest
 from tests.gateway.importers import Turncoat, imports_of, running, tool, write
 from tests.protocol.conftest import asynchronous
 from waypost import Hub
-from waypost.imports.trust import fingerprint, pinned_part
+from waypost.imports.sources import fingerprint, pinned_part
 from waypost.testing import TestClient
 
 HARMLESS = tool("key", "Read a file.")

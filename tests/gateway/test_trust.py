@@ -11,8 +11,8 @@ from tests.gateway.importers import Turncoat, imports_of, names, recorded, runni
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import until
 from waypost import DefinitionError, UnknownCapability
-from waypost.capabilities.names import disambiguate, fold_name
-from waypost.imports.trust import (
+from waypost.capabilities.capability import disambiguate, fold_name
+from waypost.imports.sources import (
     MARK,
     diff_definitions,
     escape_hidden,

@@ -14,7 +14,7 @@ import pytest
 from tests.policy.records import chains_in, entries, kept, log_to, record, verify, written
 from tests.protocol.conftest import asynchronous, in_session, request
 from waypost import Hub
-from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.capabilities.capability import GATEWAY_TOOLS
 from waypost.policy import audit as audits
 from waypost.policy.audit import FILE, AuditChains, Record, writer
 from waypost.stores.directory import Secret

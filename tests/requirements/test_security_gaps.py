@@ -13,7 +13,7 @@ from tests.outbound.internet import site
 from tests.protocol.conftest import asynchronous
 from tests.transports.http.conftest import browsing
 from waypost import Hub
-from waypost.capabilities.names import check_name
+from waypost.capabilities.capability import check_name
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
 from waypost.identity import digest

@@ -12,7 +12,7 @@ import pytest
 from tests.protocol.conftest import asynchronous, idle, in_session, until
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
 from waypost import Hub
-from waypost.capabilities.names import disambiguate
+from waypost.capabilities.capability import disambiguate
 from waypost.workers.tools import find_function_tool
 
 CHANGED = "notifications/tools/list_changed"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous, idle, in_session
 from tests.workers.wire import at_work, hub_for_workers, rows, wired
-from waypost.capabilities.names import disambiguate
+from waypost.capabilities.capability import disambiguate
 from waypost.errors import WaypostError
 from waypost.kinds import convert
 from waypost.testing import TestClient

@@ -27,8 +27,7 @@ from waypost.api.metrics import (
 from waypost.api.routing import ManagedHub, Operator
 from waypost.api.upstreams import list_upstreams
 from waypost.api.workflows import list_approvals
-from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.capabilities.capability import GATEWAY_TOOLS, Capability, Kind
 from waypost.capabilities.registry import Registry
 from waypost.execution.history import STEP_S
 from waypost.workflows.resources import RunFilter, Runs

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Final, Literal, Self
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Options, name_in_errors, parse_options
+from waypost.capabilities.capability import Capability, Options, check_name, name_in_errors, parse_options, snake_case
 from waypost.capabilities.context import Context, Handler
-from waypost.capabilities.names import check_name, snake_case
 from waypost.capabilities.schemas import signatures
 from waypost.capabilities.schemas.forms import OPEN, Arguments
 from waypost.capabilities.schemas.signatures import underlying

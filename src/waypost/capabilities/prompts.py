@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Final
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind, McpFeatures, Options, name_in_errors
+from waypost.capabilities.capability import Capability, Kind, McpFeatures, Options, check_name, name_in_errors
 from waypost.capabilities.components import Body, Component, TextArguments, inspect_shape, list_choices, resolve_hints
-from waypost.capabilities.names import check_name
 from waypost.capabilities.results import as_block
 from waypost.capabilities.schemas import forms, signatures
 from waypost.capabilities.schemas.forms import OPEN, Arguments

@@ -12,9 +12,16 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from waypost.capabilities.capability import Capability, Kind, Priority
+from waypost.capabilities.capability import (
+    Capability,
+    Kind,
+    Priority,
+    disambiguate,
+    fold_name,
+    is_portable,
+    to_portable,
+)
 from waypost.capabilities.context import Context
-from waypost.capabilities.names import disambiguate, fold_name, is_portable, to_portable
 from waypost.capabilities.tools import Tool
 from waypost.errors import DefinitionError, UnknownPrompt, UnknownResource, UnknownTool, shorten
 from waypost.suggestions import did_you_mean, preselect

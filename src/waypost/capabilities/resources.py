@@ -10,9 +10,16 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind, McpFeatures, Options, ResourceOptions, name_in_errors
+from waypost.capabilities.capability import (
+    Capability,
+    Kind,
+    McpFeatures,
+    Options,
+    ResourceOptions,
+    check_name,
+    name_in_errors,
+)
 from waypost.capabilities.components import Body, Component, TextArguments, inspect_shape, list_choices
-from waypost.capabilities.names import check_name
 from waypost.capabilities.results import encode_json, to_plain
 from waypost.errors import DefinitionError
 from waypost.suggestions import did_you_mean

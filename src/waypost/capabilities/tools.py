@@ -15,6 +15,7 @@ from waypost.capabilities.capability import (
     McpFeatures,
     Options,
     ToolOptions,
+    check_name,
     name_in_errors,
     parse_options,
     read_header_parameters,
@@ -32,7 +33,6 @@ from waypost.capabilities.components import (
     unwrap_partial,
 )
 from waypost.capabilities.context import Handler
-from waypost.capabilities.names import check_name
 from waypost.capabilities.results import Result
 from waypost.capabilities.schemas import forms, signatures
 from waypost.capabilities.schemas.forms import Arguments

@@ -6,7 +6,7 @@ import shlex
 from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
-from waypost.capabilities.names import GATEWAY_TOOLS
+from waypost.capabilities.capability import GATEWAY_TOOLS
 from waypost.capabilities.schemas.problems import counted
 from waypost.cli.command import Argument
 from waypost.cli.output import Output

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
-from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.capability import GATEWAY_TOOLS, Capability, Kind
 from waypost.capabilities.context import Caller, Context
-from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.capabilities.registry import Registry, RowKey
 from waypost.capabilities.results import Result
 from waypost.capabilities.schemas.forms import RawForm

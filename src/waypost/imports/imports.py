@@ -31,8 +31,10 @@ from waypost.imports.sources import (
     count_definitions,
     digest_connection,
     find_pending,
+    make_pin,
+    noun_of_key,
+    renew_pins,
 )
-from waypost.imports.trust import make_pin, noun_of_key, renew_pins
 from waypost.loops import running_loop
 from waypost.policy.audit import HUB, AuditLog, Record, Via
 from waypost.protocol.broadcast import Broadcast

@@ -18,16 +18,18 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from waypost.capabilities.capability import (
+    GATEWAY_TOOLS,
     Capability,
     HeaderParameter,
     Kind,
     McpFeatures,
     Metadata,
     Priority,
+    check_name,
+    fold_name,
     read_header_parameters,
 )
 from waypost.capabilities.context import Context, Handler
-from waypost.capabilities.names import GATEWAY_TOOLS, check_name, fold_name
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import MAX_URI_CHARACTERS, UriTemplate
 from waypost.capabilities.results import Result
@@ -54,8 +56,18 @@ from waypost.imports.relay import (
     ask_caller,
     name_in_run,
 )
-from waypost.imports.sources import Selection, Source
-from waypost.imports.trust import MARK, NAMED_BY, TOOL, Data, Held, escape_hidden, escape_prose, pin_key
+from waypost.imports.sources import (
+    MARK,
+    NAMED_BY,
+    TOOL,
+    Data,
+    Held,
+    Selection,
+    Source,
+    escape_hidden,
+    escape_prose,
+    pin_key,
+)
 from waypost.loops import running_loop
 from waypost.redaction import hide, redacted
 from waypost.upstreams.client import requires_task, task_in

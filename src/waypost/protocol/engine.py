@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.capability import GATEWAY_TOOLS, Capability, Kind
 from waypost.capabilities.context import Caller, Context, Pausable, Services
-from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change, Registry
 from waypost.errors import CallError, StoreError, WaypostError

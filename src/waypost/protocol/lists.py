@@ -9,8 +9,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.names import needs_portable_names
+from waypost.capabilities.capability import Capability, Kind, needs_portable_names
 from waypost.capabilities.registry import Registry
 from waypost.wire import downgrade, messages
 from waypost.wire.definitions import Definition, Implementation

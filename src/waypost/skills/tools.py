@@ -12,9 +12,8 @@ import msgspec
 from msgspec import UNSET
 
 from waypost import errors
-from waypost.capabilities.capability import Capability, ToolOptions
+from waypost.capabilities.capability import Capability, ToolOptions, check_name
 from waypost.capabilities.context import Context, Handler
-from waypost.capabilities.names import check_name
 from waypost.capabilities.results import Result, to_result
 from waypost.capabilities.tools import make_tool
 from waypost.errors import InsufficientScope, PolicyDenied, StaleVersion, ToolError, UnknownCapability, WaypostError

@@ -15,9 +15,16 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw
 
-from waypost.capabilities.capability import Capability, Kind, Metadata, Priority
+from waypost.capabilities.capability import (
+    Capability,
+    Kind,
+    Metadata,
+    Priority,
+    disambiguate,
+    is_wire_name,
+    to_portable,
+)
 from waypost.capabilities.context import Context, Handler
-from waypost.capabilities.names import disambiguate, is_wire_name, to_portable
 from waypost.capabilities.registry import PREFIXES, Offer, Registry
 from waypost.capabilities.schemas.forms import OPEN, require
 from waypost.capabilities.schemas.validators import Validator, check_limits
