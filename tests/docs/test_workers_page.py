@@ -25,7 +25,7 @@ from tests.workers.wire import address, at_work, hub_for_workers
 from waypost.documents.standalone import Settings, read_settings
 from waypost.runtime.assembly import check
 from waypost.worker import Handshake, Reconnecting, Worker, register_worker
-from waypost.worker.invocations import MAX_OFFLINE_CALLS
+from waypost.worker.connection import MAX_OFFLINE_CALLS
 
 TEXT: Final = "".join((DOCS / page).read_text() for page in ("workers.md", "worker-reference.md"))
 FOLDER: Final = ROOT / "examples" / "workers"

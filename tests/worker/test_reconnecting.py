@@ -14,7 +14,7 @@ from tests.worker.engine import AT_ONCE, Scripted, failure, scripted, settled, w
 from tests.workers.wire import address, at_work, hub_for_workers
 from waypost import Hub
 from waypost.worker import VOID, Reconnecting, Worker, register_worker
-from waypost.worker.invocations import MAX_OFFLINE_CALLS
+from waypost.worker.connection import MAX_OFFLINE_CALLS
 
 
 def again(hub: Hub) -> Hub:

@@ -9,9 +9,8 @@ carries streams.
 
 from waypost.errors import InvocationFailed
 from waypost.worker.channels import Channel, ChannelReader, ChannelWriter, StreamChannelRef
-from waypost.worker.connection import Answer, Reconnecting
+from waypost.worker.connection import VOID, Answer, InvocationContext, Reconnecting, current_invocation, enqueue
 from waypost.worker.functions import Bound, FunctionRef, TriggerType
-from waypost.worker.invocations import VOID, InvocationContext, current_invocation, enqueue
 from waypost.worker.observers import ObserveHooks, Observer, ObserveRejection, ObserverHandle
 from waypost.worker.worker import Handshake, Worker, register_worker
 

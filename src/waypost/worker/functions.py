@@ -24,7 +24,7 @@ from waypost.capabilities.schemas.signatures import returns
 from waypost.errors import DefinitionError, InvocationFailed, WaypostError
 from waypost.loops import cancel_tasks, maybe_await, start_task
 from waypost.worker.channels import ChannelReader, ChannelWriter
-from waypost.worker.invocations import Send, from_raw, run_as_handler
+from waypost.worker.connection import Send, from_raw, run_as_handler
 from waypost.worker.observers import ObservedFunction, ObserveHooks, Observer, ObserverMessage
 from waypost.workers import frames
 from waypost.workers.frames import (

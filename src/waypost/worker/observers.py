@@ -17,8 +17,7 @@ from msgspec import UNSET, Raw, Struct
 from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
 from waypost.loops import maybe_await, running_loop
-from waypost.worker.connection import Answer, WorkerLoop
-from waypost.worker.invocations import current, parent_of, to_raw, trace_context
+from waypost.worker.connection import Answer, WorkerLoop, current, parent_of, to_raw, trace_context
 from waypost.workers import frames
 from waypost.workers.filters import Filter
 from waypost.workers.frames import Failure, FunctionRegistered, Observe, ObserverAdded, ObserverInfo

@@ -25,7 +25,19 @@ from waypost.loops import cancel_tasks, running_loop, start_task
 from waypost.settings import DEFAULT_HOST, DEFAULT_WORKER_PORT
 from waypost.version import __version__
 from waypost.worker.channels import CREATE_CHANNEL, Channel, Channels
-from waypost.worker.connection import Answer, Connection, FromEngine, Reconnecting, WorkerLoop, build_headers, check_url
+from waypost.worker.connection import (
+    VOID,
+    Answer,
+    Calls,
+    Connection,
+    FromEngine,
+    Reconnecting,
+    WorkerLoop,
+    add_origin,
+    build_headers,
+    check_url,
+    to_raw,
+)
 from waypost.worker.functions import (
     BindingHook,
     Bound,
@@ -38,7 +50,6 @@ from waypost.worker.functions import (
     build_handler,
     to_observable,
 )
-from waypost.worker.invocations import VOID, Calls, add_origin, to_raw
 from waypost.worker.observers import (
     EventQueue,
     ObservedFunction,
