@@ -23,7 +23,7 @@ from waypost.kinds import ExecutorModel, GuardModel, convert
 from waypost.policy import Rule
 from waypost.workflows import executors, guards
 from waypost.workflows.checks import check_workflows
-from waypost.workflows.checks.data_flow import Place, Report
+from waypost.workflows.data_flow import Place, Report
 from waypost.workflows.definitions import Definition
 from waypost.workflows.executors import (
     EXECUTORS,

@@ -20,7 +20,7 @@ from waypost.stores.database import Database
 from waypost.stores.directory import data_directory
 from waypost.stores.records import Entry
 from waypost.stores.store import Store
-from waypost.workflows.checks.structure import called_names, executors_in, may_bring
+from waypost.workflows.checks import called_names, executors_in, may_bring
 from waypost.workflows.definitions import nearest
 from waypost.workflows.executors.mcp import Mcp
 

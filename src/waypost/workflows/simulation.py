@@ -25,7 +25,7 @@ from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import ExecutorFailed, WorkflowRefused
 from waypost.kinds import ExecutorModel, GuardModel, nested_in
 from waypost.workflows import transitions
-from waypost.workflows.checks.data_flow import find_reachable, group
+from waypost.workflows.data_flow import find_reachable, group
 from waypost.workflows.definitions import ENTER, TIMEOUT, Action, Definition, TransitionPlan
 from waypost.workflows.executors import build
 from waypost.workflows.executors.human import Human

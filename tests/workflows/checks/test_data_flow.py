@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.workflows.checks.conftest import Checker
-from waypost.workflows.checks.data_flow import list_properties
+from waypost.workflows.data_flow import list_properties
 
 FLOW = """\
 capabilities:

@@ -13,7 +13,7 @@ from tests.workflows.checks.definitions import GUARDS
 from waypost.capabilities.principals import Principal
 from waypost.errors import DefinitionError
 from waypost.kinds import GuardModel, convert
-from waypost.workflows.checks.data_flow import can_hold
+from waypost.workflows.data_flow import can_hold
 from waypost.workflows.guards import compile_guards
 from waypost.workflows.guards.expr import ExprGuard
 from waypost.workflows.scope import Proof, Scope

@@ -24,7 +24,7 @@ from waypost.workflows.executors.kind import NO_TIMEOUT_S, Builder, Executor, Ex
 from waypost.workflows.scope import is_path
 
 if TYPE_CHECKING:
-    from waypost.workflows.checks.data_flow import Report
+    from waypost.workflows.data_flow import Report
 
 MAX_STDERR_CHARS: Final = 500
 """The length of the end of stderr that a failure quotes."""

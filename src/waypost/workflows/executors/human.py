@@ -12,7 +12,7 @@ from waypost.workflows.executors.kind import ApprovalPlan, Builder, Executor, Ex
 from waypost.workflows.scope import GUARD_ROOTS, compile_template
 
 if TYPE_CHECKING:
-    from waypost.workflows.checks.data_flow import Place, Report
+    from waypost.workflows.data_flow import Place, Report
 
 
 class Human(ExecutorFields, frozen=True, kw_only=True, tag="human"):

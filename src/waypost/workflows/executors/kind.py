@@ -24,7 +24,7 @@ from waypost.workflows.scope import GUARD_ROOTS, MISSING, NESTED_ROOTS, Scope, T
 
 if TYPE_CHECKING:
     from waypost.outbound.egress import Egress
-    from waypost.workflows.checks.data_flow import Place, Report
+    from waypost.workflows.data_flow import Place, Report
     from waypost.workflows.executors.human import Human
 
 NO_TIMEOUT_S: Final = 365 * 86_400.0

@@ -18,7 +18,7 @@ from waypost.workflows.executors.reliability import failure_data, run_safely
 from waypost.workflows.scope import Scope, is_path
 
 if TYPE_CHECKING:
-    from waypost.workflows.checks.data_flow import Place, Report
+    from waypost.workflows.data_flow import Place, Report
 
 MAX_BRANCHES: Final = 10_000
 MAX_DEPTH: Final = 3

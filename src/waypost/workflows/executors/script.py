@@ -22,7 +22,7 @@ from waypost.workflows.executors.cli import Program, ProgramFields, check_option
 from waypost.workflows.executors.kind import Builder, Executor, ExecutorKind, Run
 
 if TYPE_CHECKING:
-    from waypost.workflows.checks.data_flow import Report
+    from waypost.workflows.data_flow import Report
 
 _DIGEST_CHARS: Final = 12
 """How much of a digest an error quotes."""

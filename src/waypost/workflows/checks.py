@@ -1,9 +1,12 @@
-"""Checks of names and of the graph: references, targets, reachability, cycles, and what runs without a person."""
+"""Checks of workflows before the first one runs: names, references, the graph, and what runs without a person.
+
+Those of guards, paths and templates are in `data_flow`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
@@ -11,11 +14,13 @@ import msgspec
 from msgspec.structs import replace
 
 from waypost.capabilities.capability import read_header_parameters
-from waypost.config import Config
-from waypost.config.findings import KeyPath, quoted
+from waypost.config import Config, Loaded
+from waypost.config.findings import Finding, KeyPath, quoted
 from waypost.config.models import (
     Capability,
     Connection,
+    ExpandedCapability,
+    ExpandedWorkflow,
     Expose,
     Import,
     ItemName,
@@ -26,7 +31,8 @@ from waypost.config.models import (
     Workflow,
 )
 from waypost.errors import DefinitionError
-from waypost.workflows.checks.data_flow import (
+from waypost.workflows import data_flow
+from waypost.workflows.data_flow import (
     Look,
     Place,
     Reader,
@@ -41,11 +47,62 @@ from waypost.workflows.checks.data_flow import (
     reachable,
     ways,
 )
-from waypost.workflows.definitions import PROXY, nearest, resolve_capability
+from waypost.workflows.definitions import PROXY, nearest, resolve, resolve_capability
 from waypost.workflows.executors.capability import CapabilityCall
 from waypost.workflows.executors.kind import Reference, kind_of, names_in
 from waypost.workflows.guards import kind as guards
 from waypost.workflows.steps import position_of, step_name
+
+
+def check_workflows(loaded: Loaded, known: Collection[str] | None) -> list[Finding]:
+    """The findings about the workflows and capabilities of a configuration.
+
+    `known` are the canonical names of the hub's capabilities; None if unknown, then names are not checked.
+    """
+    report = Report(loaded, known)
+    config = loaded.config
+    check_capabilities(config.capabilities, report)
+    for name, entry in config.capabilities.items():
+        data_flow.check_capability(name, entry, report)
+        if isinstance(entry, ExpandedCapability):
+            data_flow.check_secrets(entry.written, ("capabilities", name), report)
+        places = list(executors_at(entry, ("capabilities", name)))
+        check_references(places, report)
+        check_executors(places, report)
+        data_flow.check_schema(entry.input_schema, ("capabilities", name, "inputSchema"), report)
+    for name, workflow in config.workflows.items():
+        _check_workflow(name, workflow, report)
+    check_circles(report)
+    check_exposures(report)
+    return report.findings
+
+
+def _check_workflow(name: str, workflow: Workflow, report: Report) -> None:
+    path, capabilities = ("workflows", name), report.config.capabilities
+    check_structure(workflow, path, report)
+    if isinstance(workflow, ExpandedWorkflow):
+        data_flow.check_secrets(workflow.written, path, report)
+    data_flow.check_schema(workflow.input_schema, (*path, "inputSchema"), report)
+    check_steps(workflow, path, report)
+    places = list(executors_of(workflow, path))
+    check_references(places, report)
+    check_executors(places, report)
+    check_places(places, capabilities, report)
+    for state, model in workflow.states.items():
+        for called, transition in model.transitions.items():
+            where = (*path, "states", state, "transitions", called, "inputSchema")
+            data_flow.check_schema(transition.input_schema, where, report)
+    data_flow.check_reading(workflow, path, report)
+    resolved = workflow
+    # What cannot be resolved was reported above; the checks below then use the workflow as written.
+    with suppress(DefinitionError):
+        resolved = resolve(workflow, capabilities)
+    check_arguments(workflow, resolved, path, report)
+    check_reachability(resolved, path, report)
+    data_flow.check_data_flow(workflow, resolved, path, report)
+    data_flow.check_satisfiability(workflow, resolved, path, report)
+    check_dangers(workflow, resolved, path, report)
+
 
 WORKFLOW_PREFIX = "workflow:"
 SKILL_PREFIX = "skill:"
