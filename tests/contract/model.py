@@ -8,7 +8,7 @@ from typing import Any, Final
 from tests.contract.samples import NOW, instance
 from waypost.errors import StaleVersion, StoreError
 from waypost.stores.instances import Reservation
-from waypost.stores.jobs import GIVEN_UP, WAITING, Job
+from waypost.stores.records import GIVEN_UP, WAITING, Job
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
 

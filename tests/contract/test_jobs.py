@@ -10,7 +10,7 @@ from tests.contract.conftest import on_store
 from tests.contract.samples import NOW, audited, checkpoint_of, head_of
 from waypost.errors import StaleVersion
 from waypost.stores.audit import FIRST, LAST
-from waypost.stores.jobs import GIVEN_UP, WAITING, Job
+from waypost.stores.records import GIVEN_UP, WAITING, Job
 from waypost.stores.store import Store
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.queues.conftest import Place, asynchronous
 from waypost.queues import StoreQueue
-from waypost.stores.jobs import GIVEN_UP
+from waypost.stores.records import GIVEN_UP
 
 
 @asynchronous

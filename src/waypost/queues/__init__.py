@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from waypost.errors import StaleVersion
-from waypost.stores.jobs import Job, Jobs
+from waypost.stores.records import Job, Jobs
 from waypost.stores.store import Store
 
 LEASE: Final = 30.0

@@ -19,8 +19,7 @@ from waypost.stores import schema
 from waypost.stores.audit import Audit
 from waypost.stores.database import PROOF_CHARS, Database, Query
 from waypost.stores.instances import PROXY_RETENTION_S, Instances
-from waypost.stores.jobs import Jobs
-from waypost.stores.records import Documents, State
+from waypost.stores.records import Documents, Jobs, State
 from waypost.stores.secrecy import StoredSecrets
 from waypost.stores.sessions import EventLog, SessionStore
 from waypost.stores.tasks import RequestRecord, Requests, TaskStore
