@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.protocol.conftest import asynchronous, idle
 from waypost.errors import Busy
-from waypost.execution.shares import FACTOR, FairQueue, FairSlots, Shares
+from waypost.execution.limits import FACTOR, FairQueue, FairSlots, Shares
 
 
 @pytest.mark.parametrize(("limit", "share"), [(1, 1), (5, 5), (9, 9), (10, 9), (32, 29), (1000, 900)])

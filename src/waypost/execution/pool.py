@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from waypost.execution.shares import FairQueue, Shares
+from waypost.execution.limits import FairQueue, Shares
 
 T = TypeVar("T")
 

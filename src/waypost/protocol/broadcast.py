@@ -15,7 +15,7 @@ from waypost.capabilities.context import ListKind, check_list
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change
 from waypost.errors import Busy
-from waypost.execution.shares import Shares
+from waypost.execution.limits import Shares
 from waypost.protocol.sessions import Sessions
 from waypost.protocol.streams import EventStream
 from waypost.wire import messages

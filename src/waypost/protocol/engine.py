@@ -15,8 +15,8 @@ from waypost.capabilities.context import Caller, Context, Pausable, Services
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change, Registry
 from waypost.errors import CallError, StoreError, WaypostError
+from waypost.execution.limits import Shares
 from waypost.execution.pipeline import Pipeline
-from waypost.execution.shares import Shares
 from waypost.loops import maybe_await
 from waypost.protocol.broadcast import Broadcast
 from waypost.protocol.exchange import apply_key_changes, in_flight_requests

@@ -22,7 +22,7 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.questions import Question
 from waypost.errors import Busy, InvalidParams, NoAnswer, StaleVersion, StoreUnavailable, shorten
-from waypost.execution.shares import Shares
+from waypost.execution.limits import Shares
 from waypost.protocol.relay import HEARTBEAT_S, TASK_CHANGED, Liveness
 from waypost.protocol.responses import to_failure
 from waypost.protocol.streams import Outlet, StreamHost

@@ -27,7 +27,7 @@ import msgspec
 from waypost.capabilities.context import Context, Handler
 from waypost.errors import ToolError
 from waypost.execution.breakers import ARGUMENT_ERRORS
-from waypost.execution.shares import FairSlots
+from waypost.execution.limits import FairSlots
 from waypost.loops import maybe_await, running_loop, start_task
 from waypost.settings import SkillLimits
 from waypost.skills.child import isolation, messages
