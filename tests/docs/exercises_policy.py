@@ -11,8 +11,7 @@ from tests.docs.pages import blocks
 from tests.transports.http.conftest import Web
 from waypost import Hub
 from waypost.capabilities.principals import Chain, Principal
-from waypost.policy.decisions import Policy
-from waypost.policy.rules import Question
+from waypost.policy.rules import Policy, Question
 from waypost.testing import TestClient
 
 AFTER_THE_FREEZE = "2027-01-05T12:00:00+01:00"

@@ -6,8 +6,7 @@ from typing import Any
 
 from tests.policy.issuer import Clock
 from waypost.capabilities.principals import FROM_OUTSIDE, Chain, Principal
-from waypost.policy.decisions import Policy
-from waypost.policy.rules import Question, Rule
+from waypost.policy.rules import Policy, Question, Rule
 
 ANN, BOB = Principal("ann", roles=("lead",)), Principal("bob", roles=("agent",))
 

@@ -13,8 +13,7 @@ from tests.protocol.conftest import asynchronous, in_session, request
 from waypost import Hub
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Chain, Principal
 from waypost.errors import DefinitionError
-from waypost.policy.decisions import ALLOWED, Decision, Policy
-from waypost.policy.rules import Question, Rule
+from waypost.policy.rules import ALLOWED, Decision, Policy, Question, Rule
 
 DEPLOY = Question(ANONYMOUS, "deploy", FROM_OUTSIDE)
 

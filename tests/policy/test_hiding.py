@@ -11,8 +11,7 @@ from tests.protocol.conftest import asynchronous
 from tests.transports.http.conftest import Web, browsing
 from waypost import Hub
 from waypost.capabilities.principals import ANONYMOUS
-from waypost.policy.decisions import Policy, hidden, onlookers
-from waypost.policy.rules import Rule
+from waypost.policy.rules import Policy, Rule, hidden, onlookers
 
 NAMES = ("mail", "files")
 

@@ -12,8 +12,7 @@ from tests.policy.issuer import Clock
 from tests.policy.ruled import ANN, BOB, reason
 from waypost.capabilities.principals import FROM_OUTSIDE, Principal
 from waypost.policy import rules
-from waypost.policy.decisions import Policy
-from waypost.policy.rules import Question, Rule
+from waypost.policy.rules import Policy, Question, Rule
 
 
 def limiter(clock: Clock, **config: Any) -> Policy:

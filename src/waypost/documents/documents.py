@@ -37,8 +37,8 @@ from waypost.documents.stores import Collection, HubDocumentStore, LayeredDocume
 from waypost.documents.uris import INDEX_URI, skill_uri
 from waypost.errors import InvocationFailed, PolicyDenied, ProtocolError, WaypostError
 from waypost.execution.pipeline import Pipeline
-from waypost.policy.decisions import Policy
 from waypost.policy.guard import PolicyGuard
+from waypost.policy.rules import Policy
 from waypost.runtime.component import Component
 from waypost.stores import schema
 from waypost.stores.store import Store

@@ -33,8 +33,7 @@ from waypost.execution.budgets import MAX_ATTEMPTS, LeaseNeeded
 from waypost.execution.pipeline import Counters, Permit
 from waypost.policy.audit import AdministrativeAction, AuditLog, Record, Via
 from waypost.policy.capability_tokens import CapabilityTokens, TokenRefused
-from waypost.policy.decisions import ALLOWED, Decision, Policy
-from waypost.policy.rules import Question
+from waypost.policy.rules import ALLOWED, Decision, Policy, Question
 from waypost.redaction import redacted
 
 AUDIENCE: Final = "waypost"

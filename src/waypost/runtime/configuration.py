@@ -21,8 +21,7 @@ from waypost.config.files import changes as watch_changes
 from waypost.config.models import McpConnection
 from waypost.errors import StoreError, WaypostError
 from waypost.policy.audit import HUB
-from waypost.policy.decisions import hidden, onlookers
-from waypost.policy.rules import Rule
+from waypost.policy.rules import Rule, hidden, onlookers
 from waypost.runtime.assembly import Built, read, reread, rules
 from waypost.runtime.component import Change, Component, Toolkits
 from waypost.runtime.core import Core

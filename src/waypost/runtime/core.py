@@ -23,9 +23,8 @@ from waypost.execution.pool import Pool
 from waypost.policy.anchors import Anchors
 from waypost.policy.audit import AuditChains, AuditLog, writer
 from waypost.policy.capability_tokens import CapabilityTokens
-from waypost.policy.decisions import Policy
 from waypost.policy.guard import PolicyGuard
-from waypost.policy.rules import Rule
+from waypost.policy.rules import Policy, Rule
 from waypost.protocol.engine import Engine, Host
 from waypost.protocol.relay import Relay
 from waypost.settings import DEFAULT_BUS, Settings
