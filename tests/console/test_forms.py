@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waypost.console.forms import InvalidForm, make_fields, read_arguments
+from waypost.console.page import InvalidForm, make_fields, read_arguments
 from waypost.console.rendering import bound_value, count_tokens, environment, show_bytes, show_duration, show_time
 
 SCHEMA: dict[str, Any] = {

@@ -14,8 +14,8 @@ from tests.console.conftest import browsing
 from tests.console.markup import EVIL
 from tests.gateway.importers import Turncoat, tool
 from tests.protocol.conftest import asynchronous
-from waypost.console.markdown import MAX_CHARACTERS, render_markdown
 from waypost.console.pages.approvals import MAX_CARDS
+from waypost.console.pages.documents import MAX_CHARACTERS, render_markdown
 from waypost.console.pages.keys import MAX_ROWS
 from waypost.console.pages.upstreams import place_side_by_side
 from waypost.console.rendering import show_sentence

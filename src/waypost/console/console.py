@@ -11,8 +11,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from waypost.api.api import Api
 from waypost.api.routing import ManagedHub
-from waypost.console.forms import InvalidForm, make_fields
-from waypost.console.page import ROOT, ApiCaller, Done, Page, Refused, View
+from waypost.console.page import ROOT, ApiCaller, Done, InvalidForm, Page, Refused, View, make_fields
 from waypost.console.pages import PAGES
 from waypost.console.rendering import SECURITY_HEADERS, find_static, redirect, render, serve_static, to_answer
 from waypost.console.sign_in import (

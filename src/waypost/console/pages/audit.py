@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from waypost.console.forms import InvalidForm
-from waypost.console.page import Done, Page, View
+from waypost.console.page import Done, InvalidForm, Page, View
 
 PAGE_SIZE: Final = 40
 FILTERS: Final = ("principal", "capability", "action", "decision")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote
 
-from waypost.console.forms import InvalidForm, read_arguments
-from waypost.console.page import Done, Page, Refused, View, segment
+from waypost.console.page import Done, InvalidForm, Page, Refused, View, read_arguments, segment
 
 LIMIT: Final = 40
 BEST: Final = 25

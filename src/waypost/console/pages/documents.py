@@ -1,11 +1,122 @@
-"""Documents and prompts: what agents read, rendered."""
+"""Documents and prompts: what agents read, rendered as inert HTML.
+
+Documents come from workers and upstreams. So nothing of their text becomes a tag or an attribute as it is: each piece
+is escaped, the tags are those below, and a link leads to http or https only.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
-from waypost.console.markdown import render_markdown
+from markupsafe import Markup, escape
+
 from waypost.console.page import Done, Page, Refused, View, segment
+
+MAX_CHARACTERS: Final = 24_000
+_FENCE: Final = re.compile(r"\s{0,3}(```|~~~)")
+_HEADING: Final = re.compile(r"(#{1,6})\s+(.*?)\s*#*$")
+_ITEM: Final = re.compile(r"\s*(?:[-*+]|(\d{1,9})[.)])\s+(.*)")
+_RULE: Final = re.compile(r"\s{0,3}([-*_])(?:\s*\1){2,}\s*$")
+_INLINE: Final = re.compile(
+    r"`([^`]{1,500})`"
+    r"|\*\*([^*]{1,500})\*\*"
+    r"|(?<!\w)[*_]([^*_]{1,500})[*_](?!\w)"
+    r"|!?\[([^\]]{0,300})\]\(([^)\s]{1,1000})\)"
+)
+
+_LINK: Final = Markup('<a href="{}" rel="noopener noreferrer nofollow">{}</a>')
+
+
+def render_markdown(text: str) -> Markup:
+    """A text as HTML, up to `MAX_CHARACTERS`; headings begin at the third level, below those of a page."""
+    blocks = _Blocks()
+    lines = iter(text[:MAX_CHARACTERS].splitlines())
+    for line in lines:
+        if fence := _FENCE.match(line):
+            code = []
+            while (inside := next(lines, None)) is not None and not inside.strip().startswith(fence[1]):
+                code.append(inside)
+            blocks.add(Markup('<pre tabindex="0">{}</pre>').format("\n".join(code)))
+        else:
+            blocks.add_line(line)
+    blocks.flush()
+    if len(text) > MAX_CHARACTERS:
+        more = f"{len(text) - MAX_CHARACTERS:,} more characters are not shown."
+        blocks.add(Markup('<p class="dim">{}</p>').format(more))
+    return Markup("\n").join(blocks.done)
+
+
+class _Blocks:
+    """The blocks so far, and the paragraph or list that the next line may continue."""
+
+    def __init__(self) -> None:
+        self.done: list[Markup] = []
+        self._paragraph: list[str] = []
+        self._items: list[str] = []
+        self._is_numbered = False
+
+    def add(self, block: Markup) -> None:
+        self.flush()
+        self.done.append(block)
+
+    def add_line(self, line: str) -> None:
+        if heading := _HEADING.match(line):
+            level = min(6, len(heading[1]) + 2)
+            self.add(Markup("<h{0}>{1}</h{0}>").format(level, _render_inline(heading[2])))
+        elif not line.strip() or _RULE.match(line):
+            self.flush()
+        elif item := _ITEM.match(line):
+            self._add_item(item[2], item[1] is not None)
+        elif line.lstrip().startswith(">"):
+            self.add(Markup("<blockquote>{}</blockquote>").format(_render_inline(line.lstrip("> "))))
+        elif self._items and line.startswith((" ", "\t")):
+            self._items[-1] += f" {line.strip()}"
+        else:
+            if self._items:
+                self.flush()
+            self._paragraph.append(line.strip())
+
+    def _add_item(self, text: str, is_numbered: bool) -> None:
+        if self._paragraph or self._is_numbered != is_numbered:
+            self.flush()
+        self._is_numbered = is_numbered
+        self._items.append(text)
+
+    def flush(self) -> None:
+        if self._paragraph:
+            self.done.append(Markup("<p>{}</p>").format(_render_inline(" ".join(self._paragraph))))
+            self._paragraph.clear()
+        if self._items:
+            inner = Markup("").join(Markup("<li>{}</li>").format(_render_inline(item)) for item in self._items)
+            self.done.append(Markup("<{0}>{1}</{0}>").format("ol" if self._is_numbered else "ul", inner))
+            self._items.clear()
+
+
+def _render_inline(text: str) -> Markup:
+    parts: list[Markup] = []
+    place = 0
+    for found in _INLINE.finditer(text):
+        parts.append(escape(text[place : found.start()]))
+        code, strong, emphasis, label, target = found.groups()
+        if code is not None:
+            parts.append(Markup("<code>{}</code>").format(code))
+        elif strong is not None:
+            parts.append(Markup("<strong>{}</strong>").format(strong))
+        elif emphasis is not None:
+            parts.append(Markup("<em>{}</em>").format(emphasis))
+        elif target.startswith(("https://", "http://")):
+            parts.append(
+                Markup('<a href="{}" rel="noopener noreferrer nofollow">{}</a>').format(
+                    target, (label or target).strip("`")
+                )
+            )
+        else:
+            parts.append(Markup("{} <code>{}</code>").format(label.strip("`"), target))
+        place = found.end()
+    parts.append(escape(text[place:]))
+    return Markup("").join(parts)
+
 
 MAX_ROWS: Final = 60
 

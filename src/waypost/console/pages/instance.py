@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from waypost.console.forms import InvalidForm, read_arguments
-from waypost.console.page import Done, Page, View, segment
+from waypost.console.page import Done, InvalidForm, Page, View, read_arguments, segment
 from waypost.console.pages.instances import STATUSES
 
 LIMIT: Final = 20

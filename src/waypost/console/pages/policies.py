@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from waypost.console.forms import InvalidForm
-from waypost.console.page import Done, Page, View
+from waypost.console.page import Done, InvalidForm, Page, View
 
 MAX_ROWS: Final = 80
 MAX_SUGGESTIONS: Final = 100

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from waypost.console.forms import InvalidForm
-from waypost.console.page import Done, Page, View, segment
+from waypost.console.page import Done, InvalidForm, Page, View, segment
 
 LIMIT: Final = 100
 MAX_GRAPH_BYTES: Final = 16_000
