@@ -11,8 +11,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from waypost.api.api import ROUTES
-from waypost.api.openapi import build_document
+from waypost.api.api import ROUTES, build_document
 
 ROOT: Final = Path(__file__).parents[1]
 OUTSIDE: Final = (
