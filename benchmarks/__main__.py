@@ -14,7 +14,7 @@ from time import perf_counter
 from benchmarks import machine, output, scenarios
 from benchmarks.harness import pin_generator
 from benchmarks.report import SUBJECT, Report, Settings
-from waypost.cli.output import Progress
+from waypost.cli.command import Progress
 from waypost.suggestions import did_you_mean
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"

@@ -123,7 +123,7 @@ PUBLIC = {
         PROXY Replica ReplicaStatus ReplicaStore WorkerRecord WorkerStore sqlite to_json urls
     """,
     "transports": """
-        AnswerStream Endpoint Gate HttpApp LoggedApp MemoryLink OperatorAnswer OperatorRequest PendingRequests
+        AnswerStream Endpoint Gate HttpApp LoggedApp OperatorAnswer OperatorRequest PendingRequests
         encode_refusal find_bound_hosts headers_too_large server stdio
     """,
     "upstreams": """

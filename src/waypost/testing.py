@@ -3,15 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from waypost.hub import Hub
-from waypost.transports.memory import MemoryLink
+from waypost.protocol.connection import Connection
+from waypost.protocol.engine import Engine
 from waypost.upstreams.client import Client
 from waypost.upstreams.jsonrpc import Answerer, Reply
 from waypost.wire.versions import V2026_07_28
+
+NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+class MemoryLink:
+    """Carries messages between a client and an engine."""
+
+    round_trips: Final = False
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._connection: Connection | None = None
+
+    async def open(self, receive: Callable[[bytes], None]) -> None:
+        """Connect."""
+        loop = asyncio.get_running_loop()
+
+        def write(message: bytes) -> None:
+            loop.call_soon(receive, message)
+
+        self._connection = Connection(self._engine, write)
+
+    async def send(
+        self, data: bytes, version: str, method: str | None, name: str | None, extra: Mapping[str, str] = NO_HEADERS
+    ) -> None:
+        """Hand a message to the server; it needs no headers."""
+        assert self._connection is not None
+        self._connection.receive(data)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        if self._connection is not None:
+            await self._connection.close()
+
 
 PROGRESS: Final = "progress"
 

@@ -15,7 +15,7 @@ from tests.cli.shell import waypost
 from tests.cli.targets import TARGETS, on
 from waypost.cli import main
 from waypost.cli.call import read_pairs
-from waypost.cli.output import Output, format_text
+from waypost.cli.command import Output, format_text
 
 
 @on(*TARGETS)

@@ -15,9 +15,9 @@ import pytest
 
 from tests.cli.shell import COMMAND, PATIENCE, environment, waypost
 from waypost.cli import main
+from waypost.cli.command import Output
 from waypost.cli.main import COMMANDS as TABLE
 from waypost.cli.main import build_parser
-from waypost.cli.output import Output
 from waypost.config.findings import finding
 from waypost.errors import ConfigError, WaypostError
 from waypost.version import __version__
@@ -280,7 +280,7 @@ def test_a_process_ends_with_its_code_and_one_sentence(arguments: list[str], cod
 
 TOY = """\
 from waypost.cli.command import JSON, Argument, Command
-from waypost.cli.output import Output
+from waypost.cli.command import Output
 
 
 def run(args):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waypost.cli.output import Columns, Row, format_table
+from waypost.cli.command import Columns, Row, format_table
 
 COLUMNS: Columns = {"A": "a", "B": lambda row: row["b"]}
 

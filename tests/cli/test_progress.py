@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shell import COMMAND, environment
-from waypost.cli import main, output, store
-from waypost.cli.output import Progress
+from waypost.cli import command, main, store
+from waypost.cli.command import Progress
 
 
 class Terminal(io.StringIO):
@@ -34,8 +34,8 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress is drawn from the beginning."""
-    monkeypatch.setattr(output, "DELAY_S", 0.0)
-    monkeypatch.setattr(output, "_INTERVAL_S", 0.001)
+    monkeypatch.setattr(command, "DELAY_S", 0.0)
+    monkeypatch.setattr(command, "_INTERVAL_S", 0.001)
 
 
 @pytest.mark.usefixtures("at_once")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from waypost.cli.output import format_findings
+from waypost.cli.command import format_findings
 from waypost.config.findings import CODES
 from waypost.runtime.assembly import check
 

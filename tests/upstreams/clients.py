@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.upstreams.conftest import DEADLINE
 from waypost import Context, Hub, ToolError
-from waypost.transports.memory import MemoryLink
+from waypost.testing import MemoryLink
 from waypost.upstreams.client import Client
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.upstreams.clients import ScriptedLink, error, opened, result, sample
 from tests.upstreams.conftest import ERAS
 from waypost import Hub, RemoteError
-from waypost.transports.memory import MemoryLink
+from waypost.testing import MemoryLink
 from waypost.upstreams.client import Client, open_client
 from waypost.upstreams.jsonrpc import Reply
 from waypost.version import __version__

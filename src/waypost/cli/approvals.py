@@ -7,8 +7,7 @@ from argparse import Namespace
 from typing import Final
 
 from waypost.cli.client import HubClient, hub_command, list_command, quote_segment
-from waypost.cli.command import Argument, Command, Group
-from waypost.cli.output import Output, Row, to_second
+from waypost.cli.command import Argument, Command, Group, Output, Row, to_second
 
 MAX_PRESENTED_CHARACTERS: Final = 120
 

@@ -14,8 +14,7 @@ import msgspec
 
 from waypost import config
 from waypost.cli.client import HUB_OPTIONS, find_hub
-from waypost.cli.command import Argument, Command, Group, parse_count
-from waypost.cli.output import Columns, Output, Progress, Row, format_table
+from waypost.cli.command import Argument, Columns, Command, Group, Output, Progress, Row, format_table, parse_count
 from waypost.cli.store import OpenStore, find_store
 from waypost.cli.target import LOCAL_TARGET, data_directory, is_config, load_hub
 from waypost.errors import WaypostError

@@ -6,8 +6,7 @@ from argparse import Namespace
 from typing import Final
 
 from waypost.cli.client import HubClient, hub_command, list_command, quote_segment
-from waypost.cli.command import Argument, Group
-from waypost.cli.output import Output
+from waypost.cli.command import Argument, Group, Output
 
 
 def reset(hub: HubClient, args: Namespace) -> Output:

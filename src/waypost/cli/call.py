@@ -6,8 +6,7 @@ import json
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any, Final
 
-from waypost.cli.command import Argument, WrongUsage, parse_object
-from waypost.cli.output import Output, format_text
+from waypost.cli.command import Argument, Output, WrongUsage, format_text, parse_object
 from waypost.cli.target import TARGET, call_gateway, list_everything, target_command
 from waypost.errors import WaypostError
 from waypost.suggestions import did_you_mean

@@ -6,8 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
-from waypost.cli.command import JSON, Argument, Command, WrongUsage
-from waypost.cli.output import Output, format_findings
+from waypost.cli.command import JSON, Argument, Command, Output, WrongUsage, format_findings
 from waypost.cli.target import DEFAULT_FILE
 
 

@@ -14,8 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from waypost.cli.command import JSON, Argument, Command, OneOf, WrongUsage
-from waypost.cli.output import Columns, Output, format_table
+from waypost.cli.command import JSON, Argument, Columns, Command, OneOf, Output, WrongUsage, format_table
 from waypost.errors import WaypostError
 from waypost.settings import is_loopback
 from waypost.stores.directory import data_directory

@@ -8,8 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final
 
-from waypost.cli.command import Argument, Command
-from waypost.cli.output import Output
+from waypost.cli.command import Argument, Command, Output
 
 
 def walk(parser: argparse.ArgumentParser, path: str = "") -> Iterator[tuple[str, list[str]]]:

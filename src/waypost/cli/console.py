@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from waypost.cli.client import find_running_hub, sign_in_url
-from waypost.cli.command import JSON, Argument, Command
-from waypost.cli.output import Output
+from waypost.cli.command import JSON, Argument, Command, Output
 
 
 def run(args: Namespace) -> Output:

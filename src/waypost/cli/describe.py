@@ -6,8 +6,7 @@ import json
 from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
-from waypost.cli.command import Argument
-from waypost.cli.output import Output
+from waypost.cli.command import Argument, Output
 from waypost.cli.target import TARGET, call_gateway, list_everything, target_command
 from waypost.errors import WaypostError
 

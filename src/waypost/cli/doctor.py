@@ -21,8 +21,7 @@ from urllib.parse import urlsplit
 
 from waypost.capabilities.schemas.problems import counted
 from waypost.cli.client import HUB_FILE, RunningHub, read_hub_file
-from waypost.cli.command import JSON, Argument, Command
-from waypost.cli.output import Output, Progress, escape_control
+from waypost.cli.command import JSON, Argument, Command, Output, Progress, escape_control
 from waypost.cli.target import LOCAL_TARGET, data_directory, is_config, load_hub
 from waypost.errors import RemoteError, StoreDamaged, WaypostError
 from waypost.settings import Settings, is_loopback

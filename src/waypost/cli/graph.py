@@ -7,8 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from waypost.cli.command import Argument, Command
-from waypost.cli.output import Output
+from waypost.cli.command import Argument, Command, Output
 from waypost.cli.target import load_workflow
 
 FORMATS: Final = ("mermaid", "dot", "svg")

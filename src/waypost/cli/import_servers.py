@@ -11,9 +11,8 @@ from typing import Any, Final
 import yaml
 
 from waypost.cli.command import JSON as JSON_OPTION
-from waypost.cli.command import Argument, Command
+from waypost.cli.command import Argument, Command, Output
 from waypost.cli.install import read_text, replace_text
-from waypost.cli.output import Output
 from waypost.config.edits import JSON, TOML, YAML, Unreadable, append_items, set_entry
 from waypost.config.loader import to_prefix
 from waypost.config.nodes import escape

@@ -8,9 +8,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
-from waypost.cli.command import Argument, Command
+from waypost.cli.command import Argument, Command, Output
 from waypost.cli.install import find_command
-from waypost.cli.output import Output
 from waypost.errors import WaypostError
 
 _CONFIG: Final = """\

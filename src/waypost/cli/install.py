@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from waypost.cli.client import KEY_VARIABLE
-from waypost.cli.command import JSON, Argument, Command, WrongUsage
-from waypost.cli.output import Output
+from waypost.cli.command import JSON, Argument, Command, Output, WrongUsage
 from waypost.cli.target import LOCAL_TARGET, is_config, is_url, load_hub
 from waypost.config.clients import CLIENTS, Client, Server, this_machine
 from waypost.config.edits import Unreadable, remove_entry, set_entry

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from waypost.cli.client import HubClient, hub_command, list_command, quote_segment
-from waypost.cli.command import Argument, Group, parse_key_id, parse_name
-from waypost.cli.output import Output
+from waypost.cli.command import Argument, Group, Output, parse_key_id, parse_name
 
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])")

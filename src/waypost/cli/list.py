@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from waypost.capabilities.capability import GATEWAY_TOOLS
 from waypost.capabilities.schemas.problems import counted
-from waypost.cli.command import Argument
-from waypost.cli.output import Output
+from waypost.cli.command import Argument, Output
 from waypost.cli.target import OPTIONAL_TARGET, call_gateway, first_line, list_everything, name_of, target_command
 
 if TYPE_CHECKING:

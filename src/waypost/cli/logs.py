@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
-from waypost.cli.output import escape_control
+from waypost.cli.command import escape_control
 from waypost.redaction import redacted
 
 

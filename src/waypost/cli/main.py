@@ -10,8 +10,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
-from waypost.cli.command import Command, Group, WrongUsage
-from waypost.cli.output import Output, format_findings
+from waypost.cli.command import Command, Group, Output, WrongUsage, format_findings
 from waypost.errors import ConfigError, WaypostError
 from waypost.suggestions import did_you_mean
 from waypost.version import __version__

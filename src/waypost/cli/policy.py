@@ -7,8 +7,7 @@ from argparse import Namespace
 from typing import Final
 
 from waypost.cli.client import HubClient, hub_command, list_command
-from waypost.cli.command import Argument, Group, parse_object
-from waypost.cli.output import Output
+from waypost.cli.command import Argument, Group, Output, parse_object
 
 
 def test(hub: HubClient, args: Namespace) -> Output:

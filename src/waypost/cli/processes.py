@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from waypost.cli.client import RunningHub
-from waypost.cli.output import Output
+from waypost.cli.command import Output
 from waypost.cli.reload import serve_share, to_words
 from waypost.cli.serve import Share, announcing
 from waypost.errors import WaypostError

@@ -6,8 +6,7 @@ import base64
 from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
-from waypost.cli.command import Argument
-from waypost.cli.output import Output
+from waypost.cli.command import Argument, Output
 from waypost.cli.target import TARGET, is_unknown_method, target_command
 from waypost.errors import RemoteError, WaypostError
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from waypost.cli.output import Output
+from waypost.cli.command import Output
 from waypost.errors import WaypostError
 
 if TYPE_CHECKING:

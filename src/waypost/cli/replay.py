@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from waypost.cli.client import HUB_OPTIONS, HubClient, find_hub, quote_segment
-from waypost.cli.command import Argument, Command, OneOf
-from waypost.cli.output import Output
+from waypost.cli.command import Argument, Command, OneOf, Output
 from waypost.cli.simulate import load_definition
 from waypost.errors import WaypostError
 

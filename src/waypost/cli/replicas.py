@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from waypost.cli.client import list_command
-from waypost.cli.output import to_second
+from waypost.cli.command import to_second
 
 COMMAND: Final = list_command(
     "replicas",

@@ -7,8 +7,18 @@ from argparse import Namespace
 from typing import Final
 
 from waypost.cli.client import HubClient, hub_command, quote_segment
-from waypost.cli.command import Argument, Group, WrongUsage, parse_count, parse_json
-from waypost.cli.output import Columns, Output, Row, format_table, to_second
+from waypost.cli.command import (
+    Argument,
+    Columns,
+    Group,
+    Output,
+    Row,
+    WrongUsage,
+    format_table,
+    parse_count,
+    parse_json,
+    to_second,
+)
 
 STATUSES: Final = (
     *("waiting_for_action", "waiting_for_approval", "waiting_for_workflow", "executing", "going_on"),

@@ -6,8 +6,7 @@ import json
 from argparse import Namespace
 from typing import Final
 
-from waypost.cli.command import Argument, Command
-from waypost.cli.output import Output
+from waypost.cli.command import Argument, Command, Output
 
 
 def run(_args: Namespace) -> Output:

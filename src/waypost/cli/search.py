@@ -5,8 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
-from waypost.cli.command import Argument
-from waypost.cli.output import Output
+from waypost.cli.command import Argument, Output
 from waypost.cli.target import TARGET, call_gateway, first_line, target_command
 from waypost.errors import WaypostError
 

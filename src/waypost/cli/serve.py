@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import UNSET
 
 from waypost.cli.client import HUB_FILE, RunningHub, find_other_hub, remove_hub_file, sign_in_url, write_hub_file
-from waypost.cli.command import Argument, Command, WrongUsage, parse_count, parse_port
+from waypost.cli.command import Argument, Command, Output, WrongUsage, parse_count, parse_port
 from waypost.cli.logs import LEVELS, log_to_stderr
-from waypost.cli.output import Output
 from waypost.cli.target import LOCAL_TARGET, data_directory, is_config, load_hub
 from waypost.errors import WaypostError
 from waypost.runtime.core import Launch

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from waypost.cli.command import JSON, Argument, Command, parse_count
-from waypost.cli.output import Output, Progress
+from waypost.cli.command import JSON, Argument, Command, Output, Progress, parse_count
 from waypost.cli.target import load_workflow
 
 if TYPE_CHECKING:

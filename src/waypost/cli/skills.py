@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from waypost.cli.client import HubClient, hub_command, list_command, quote_segment
-from waypost.cli.command import Argument, Command, Group
-from waypost.cli.output import Output, to_second
+from waypost.cli.command import Argument, Command, Group, Output, to_second
 from waypost.errors import WaypostError
 
 Request = Callable[[HubClient, Namespace], Any]

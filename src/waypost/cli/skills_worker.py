@@ -10,9 +10,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from waypost.cli.command import Argument, Command
+from waypost.cli.command import Argument, Command, Output
 from waypost.cli.logs import log_to_stderr
-from waypost.cli.output import Output
 from waypost.settings import DEFAULT_HOST, DEFAULT_WORKER_PORT
 
 if TYPE_CHECKING:

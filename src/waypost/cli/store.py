@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from waypost.capabilities.schemas.problems import counted
-from waypost.cli.command import JSON, Argument, Command, Group
-from waypost.cli.output import Output, Progress
+from waypost.cli.command import JSON, Argument, Command, Group, Output, Progress
 from waypost.cli.target import LOCAL_TARGET, data_directory, is_config, load_hub
 from waypost.errors import StoreDamaged, WaypostError
 from waypost.runtime.core import Launch

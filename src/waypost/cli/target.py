@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from waypost.cli.client import HUB_FILE, KEY_VARIABLE, is_same_hub, read_hub_file
-from waypost.cli.command import JSON, Argument, Command, WrongUsage
-from waypost.cli.output import Output, Progress
+from waypost.cli.command import JSON, Argument, Command, Output, Progress, WrongUsage
 from waypost.errors import DefinitionError, RemoteError, WaypostError
 from waypost.stores import directory
 
@@ -165,7 +164,7 @@ async def open_target(
             await client.close()
         return
     from waypost.runtime.core import Launch
-    from waypost.transports.memory import MemoryLink
+    from waypost.testing import MemoryLink
 
     hub = load_hub(target, forms=_suggest_forms(target))
     # Without a network: the worker port may belong to a running hub of the same file.

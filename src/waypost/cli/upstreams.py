@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from waypost.cli.client import HubClient, hub_command, quote_segment
-from waypost.cli.command import Argument, Group
-from waypost.cli.output import Columns, Output, Row, escape_control, format_table
+from waypost.cli.command import Argument, Columns, Group, Output, Row, escape_control, format_table
 
 
 def _parse_header(text: str) -> tuple[str, str]:

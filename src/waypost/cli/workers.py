@@ -9,8 +9,7 @@ from typing import Final
 from msgspec import UNSET
 
 from waypost.cli.client import find_running_hub, list_command
-from waypost.cli.command import JSON, Argument, Command, Group
-from waypost.cli.output import Output, to_second
+from waypost.cli.command import JSON, Argument, Command, Group, Output, to_second
 from waypost.errors import WaypostError
 
 
