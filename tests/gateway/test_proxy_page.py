@@ -14,7 +14,7 @@ from tests.protocol.conftest import asynchronous
 from waypost import Hub
 from waypost.config import CODES
 from waypost.config.findings import WARNINGS
-from waypost.imports.checks import RESERVED
+from waypost.imports.exposures import RESERVED
 from waypost.imports.openapi import MAX_DOCUMENT_BYTES, MAX_OPERATIONS
 from waypost.runtime.assembly import check
 from waypost.testing import connect

@@ -109,7 +109,7 @@ def _find_offers(loaded: Loaded) -> tuple[list[tuple[KeyPath, Offer]], list[Find
     proxy = loaded.config.proxy
     if not proxy.expose and not proxy.imports:
         return [], []
-    from waypost.imports.checks import build_offers
+    from waypost.imports.exposures import build_offers
 
     return build_offers(loaded)
 
@@ -198,7 +198,7 @@ def check(path: Path) -> list[Finding]:
     if loaded is not None and built is not None:
         findings += [*_find_unserved(loaded, built), *_find_open_addresses(loaded)]
         if loaded.config.proxy.imports:
-            from waypost.imports.checks import find_missing_tools
+            from waypost.imports.exposures import find_missing_tools
 
             findings += find_missing_tools(loaded)
     return sorted(findings, key=lambda found: (found.file != str(path), found.file, found.line))
