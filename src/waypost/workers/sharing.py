@@ -21,8 +21,7 @@ from waypost.buses import LocalBus
 from waypost.errors import Busy, StoreError
 from waypost.stores import schema
 from waypost.stores.replicas import WorkerRecord, WorkerStore
-from waypost.workers.channel_relay import ChannelRelay
-from waypost.workers.channels import Direction
+from waypost.workers.channels import ChannelRelay, Direction
 from waypost.workers.frames import NotStarted, RegisterFunction, encode, function_not_found
 from waypost.workers.functions import Call, Function
 from waypost.workers.remote import Offered, RemoteCalls, RemoteWorker
