@@ -22,7 +22,7 @@ from tests.docs.pages import DOCS, EXAMPLES, ROOT, WORKER_FILES
 from tests.interop import npm
 from tests.protocol.conftest import asynchronous, until
 from tests.workers.wire import address, at_work, hub_for_workers
-from waypost.documents.standalone import Settings, read_settings
+from waypost.documents.delegation import Settings, read_settings
 from waypost.runtime.assembly import check
 from waypost.worker import Handshake, Reconnecting, Worker, register_worker
 from waypost.worker.connection import MAX_OFFLINE_CALLS

@@ -17,8 +17,8 @@ from waypost import Hub, RemoteError
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.registry import Change
 from waypost.documents import delegation
+from waypost.documents.delegation import Settings
 from waypost.documents.documents import HUB
-from waypost.documents.standalone import Settings
 from waypost.policy import Rule
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2025_11_25

@@ -15,7 +15,7 @@ from tests.worker.engine import settled, working
 from tests.worker.sdk import Sdk, sdk
 from tests.workers.wire import address, at_work, hub_for_workers
 from waypost import Hub
-from waypost.documents.standalone import Settings, host_documents, manifest, read_settings
+from waypost.documents.delegation import Settings, host_documents, manifest, read_settings
 from waypost.documents.stores import Scopes
 from waypost.worker import Worker
 

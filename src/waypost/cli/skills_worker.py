@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def run(args: Namespace) -> Output:
     """Serve until stopped, or print the manifest."""
-    from waypost.documents.standalone import manifest
+    from waypost.documents.delegation import manifest
 
     if args.manifest:
         return Output(text=json.dumps(manifest(), indent=2))
@@ -30,7 +30,7 @@ def run(args: Namespace) -> Output:
 
 
 async def _serve(url: str, config: Path) -> None:
-    from waypost.documents.standalone import NAME, host_documents, read_settings
+    from waypost.documents.delegation import NAME, host_documents, read_settings
     from waypost.worker import InvocationFailed, register_worker
 
     worker = register_worker(url, name=NAME)
