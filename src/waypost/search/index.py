@@ -41,13 +41,12 @@ from waypost.search.documents import (
     View,
     to_bits,
 )
-from waypost.search.embeddings import Embeddings, Vectors
+from waypost.search.embeddings import Embeddings, Vectors, find_best
 from waypost.search.words import Trigrams, read_wording, split_runs
 from waypost.suggestions import MAX_CANDIDATES, MAX_COMPARED_CHARACTERS, find_nearest
 
 if TYPE_CHECKING:
-    from waypost.search.embeddings import Matrix
-    from waypost.search.fusion import Numbers
+    from waypost.search.embeddings import Matrix, Numbers
 
 
 Allowed: TypeAlias = Callable[[str], bool]
@@ -333,9 +332,7 @@ class Hybrid:
             # A signal from elsewhere may have scored documents that were not asked for.
             found = scores if is_all else {slot: score for slot, score in scores.items() if members >> slot & 1}
         else:
-            from waypost.search import fusion
-
-            found = fusion.find_best(scores, members, limit)
+            found = find_best(scores, members, limit)
         # Most documents are far from the best, and are neither named nor sorted.
         least = min(nlargest(limit, found.values()), default=0.0)
         hits = [Hit(score, self._slots.id(slot)) for slot, score in found.items() if score >= least]
