@@ -9,7 +9,7 @@ import pytest
 from tests.api.conftest import AGENT, operated_hub, operating
 from tests.protocol.conftest import asynchronous, initialization, request
 from waypost.api.requests import mask_message
-from waypost.protocol.message_log import MAX_MESSAGE_BYTES, MessageLog
+from waypost.protocol.session import MAX_MESSAGE_BYTES, MessageLog
 
 CLIENT = {"authorization": f"Bearer {AGENT}"}
 

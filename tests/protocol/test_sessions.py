@@ -9,9 +9,8 @@ from tests.protocol.conftest import asynchronous, idle
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.message_log import MessageLog
 from waypost.protocol.relay import Liveness
-from waypost.protocol.session import LegacySession
+from waypost.protocol.session import LegacySession, MessageLog
 from waypost.protocol.sessions import Sessions
 from waypost.protocol.streams import Event, EventStream
 from waypost.settings import Limits

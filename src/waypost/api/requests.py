@@ -11,7 +11,7 @@ from msgspec import Meta
 from waypost.api.routing import ManagedHub
 from waypost.api.sessions import Text, to_public_id
 from waypost.errors import InvalidParams, shorten
-from waypost.protocol.message_log import Direction, LoggedMessage
+from waypost.protocol.session import Direction, LoggedMessage
 from waypost.redaction import HIDDEN, SECRET_WORDS, is_secret_name, redacted
 from waypost.wire.params import decode_cursor, encode_cursor
 from waypost.workflows.views import format_time

@@ -21,11 +21,10 @@ from waypost.loops import maybe_await
 from waypost.protocol.broadcast import Broadcast
 from waypost.protocol.exchange import apply_key_changes, in_flight_requests
 from waypost.protocol.lists import Lists
-from waypost.protocol.message_log import MessageLog
 from waypost.protocol.relay import Liveness
 from waypost.protocol.responses import LargeResults, ModernEncoder
 from waypost.protocol.rounds import Seal
-from waypost.protocol.session import LegacySession
+from waypost.protocol.session import LegacySession, MessageLog
 from waypost.protocol.sessions import Sessions
 from waypost.protocol.tasks import TASKS_EXTENSION, Tasks, status_notification
 from waypost.settings import Settings

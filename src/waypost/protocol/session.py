@@ -6,10 +6,11 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from datetime import date
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -29,7 +30,6 @@ from waypost.capabilities.questions import (
 from waypost.errors import NoAnswer, RemoteError, WaypostError
 from waypost.execution.tracing import span
 from waypost.protocol.exchange import Exchange, apply_key_changes, level_number, log_message, progress_message
-from waypost.protocol.message_log import MessageLog
 from waypost.protocol.relay import Liveness
 from waypost.protocol.streams import SessionStreams, StreamHost
 from waypost.stores.database import from_json, to_json
@@ -41,6 +41,7 @@ from waypost.wire.versions import V2025_11_25, at_least
 
 if TYPE_CHECKING:
     from waypost.identity.keys import KeyChange
+
 
 Sender = Callable[[bytes], Awaitable[None]]
 
@@ -428,3 +429,58 @@ def session_of(exchange: Exchange) -> LegacySession:
     session = exchange.session
     assert isinstance(session, LegacySession)
     return session
+
+
+MAX_MESSAGE_BYTES: Final = 16_384
+"""How much of a message is kept."""
+
+Direction = Literal["in", "out"]
+Add = Callable[[Direction, str, str, bytes], None]
+
+
+class LoggedMessage(NamedTuple):
+    """A message as it was on the wire; `message` is its beginning where it has more `size` than that."""
+
+    number: int
+    """When it passed, in nanoseconds, which no other message has."""
+    direction: Direction
+    principal: str
+    session: str
+    """The id of its session; empty where it has none."""
+    message: bytes
+    size: int
+
+
+class MessageLog:
+    """The last messages between clients and the hub, in a ring of fixed length; 0 keeps none.
+
+    A message costs one tuple and one `append` when it passes; everything else, such as reading and masking it, is done
+    when a person asks.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._kept: deque[tuple[int, Direction, str, str, bytes, int]] = deque(maxlen=limit)
+        self.add: Final = _make_add(self._kept) if limit else _drop
+        """Keep a message: its direction, the id of its principal, that of its session, and the message."""
+
+    def latest(self) -> Iterator[LoggedMessage]:
+        """The messages, the last one first."""
+        return (LoggedMessage(*one) for one in reversed(self._kept.copy()))
+
+
+def _make_add(kept: deque[tuple[int, Direction, str, str, bytes, int]]) -> Add:
+    # A function of its own, because it runs with every request: what it uses is in its closure.
+    append, now = kept.append, time.time_ns
+
+    def add(direction: Direction, principal: str, session: str, message: bytes) -> None:
+        size = len(message)
+        if size > MAX_MESSAGE_BYTES:
+            message = message[:MAX_MESSAGE_BYTES]
+        append((now(), direction, principal, session, message, size))
+
+    return add
+
+
+def _drop(direction: Direction, principal: str, session: str, message: bytes) -> None:
+    """Keep nothing."""

@@ -17,10 +17,9 @@ from waypost.execution.limits import Ticker, ticker
 from waypost.protocol import legacy, modern
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange, track_request
-from waypost.protocol.message_log import Add
 from waypost.protocol.modern import VERSION
 from waypost.protocol.responses import CALL_FAILED, STOPPING, Response
-from waypost.protocol.session import LegacySession, SessionOutlet
+from waypost.protocol.session import Add, LegacySession, SessionOutlet
 from waypost.protocol.streams import EventStream, StreamReader
 from waypost.transports.http.asgi import (
     JSON,
