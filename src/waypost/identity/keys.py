@@ -173,6 +173,7 @@ class Keys:
 
     def _have(self, entries: dict[bytes, _Entry]) -> None:
         """Accept exactly these from now on."""
+        # One assignment: a request finds all of the old keys or all of the new ones.
         before, self._entries = self._entries, entries
         self._soonest = min((self._soonest, *(entry.expires for entry in entries.values())))
         self._report([entry for hashed, entry in before.items() if entries.get(hashed) is not entry])
@@ -200,6 +201,7 @@ class Keys:
 
     def find(self, hashed: bytes) -> Principal | None:
         """Whose key has this SHA-256."""
+        # By the digest: how long the lookup takes says nothing about a key, whose digest cannot be guessed bit by bit.
         entry = self._entries.get(hashed)
         if entry is None or not compare_digest(entry.digest, hashed) or entry.expires <= self._clock():
             return None

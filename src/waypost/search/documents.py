@@ -133,6 +133,7 @@ class Bitmap:
 
     def __init__(self, slots: list[int] | None = None) -> None:
         self._buffer = bytearray()
+        # New slots are put in together when the set is asked for: the integer is as long as the catalog, and made anew.
         self._new = slots or []
         self._whole = 0
         self.append = self._new.append
@@ -202,6 +203,7 @@ class Planes:
                 continue
             place -= 1
             upper = bits & self._planes[place]
+            # The larger sums last: the stack gives them out first.
             waiting.append((place, total, bits ^ upper))
             waiting.append((place, total | 1 << place, upper))
 

@@ -102,6 +102,8 @@ _NO_RESERVATION: Final = {"reservation": "''", "reserved_until": "0", "reserved"
 _RESERVED: Final = ["reservation", "reserved_until", "reserved"]
 
 _ADD_ENTRY: Final = insert(HISTORY)
+# The fence of a move is the version and the token: a commit raises the version, but a process that takes over an
+# abandoned move keeps it and only replaces the token.
 _MOVE: Final = update(
     INSTANCES, ["version", "reservation"], ["state", "status", "due_at", "body"], constants=_NO_RESERVATION
 )
@@ -144,6 +146,7 @@ MAX_SEARCHED: Final = 5_000
 _COUNT: Final = Query("SELECT state, count(*) FROM instances WHERE definition = ? GROUP BY state")
 _IDLE: Final = Query("SELECT id, version FROM instances WHERE definition = ? AND reservation = '' AND id < ? LIMIT ?")
 _SWEPT_AT_ONCE: Final = 500
+# Reserved instances are left out: a running move is decided before a timeout; `_ABANDONED` finds one that never is.
 _DUE: Final = select(INSTANCES, "due_at > 0 AND reservation = '' AND due_at <= ?", order=["due_at", "id"], limit=True)
 _ABANDONED: Final = select(
     INSTANCES, "reserved_until > 0 AND reserved_until < ?", order=["reserved_until", "id"], limit=True

@@ -228,6 +228,7 @@ class PostgresDatabase:
 
     def _wake(self) -> None:
         if self._writer is None or self._writer.done():
+            # A new event: the old one belongs to the event loop of the writer before.
             self._woken = asyncio.Event()
             self._writer = asyncio.get_running_loop().create_task(self._serve(self._woken))
         self._woken.set()
@@ -237,6 +238,7 @@ class PostgresDatabase:
         me = asyncio.current_task()
         while True:
             await woken.wait()
+            # Before the queue is emptied: a write that is queued meanwhile sets it again.
             woken.clear()
             while batch := self._queue.take_batch():
                 outcomes = await self._outcomes(batch)

@@ -88,6 +88,7 @@ class SessionStore:
 
     async def delete(self, session_id: str) -> None:
         """Delete a session and the events of its streams."""
+        # Two changes: in one, a session that is gone already would be the fence that keeps its events.
         await self._database.write(_DELETE, (session_id,))
         await self._database.write(_DELETE_EVENTS, (session_id,))
 

@@ -68,6 +68,8 @@ class _End:
     def __init__(self, channels: Channels, ref: StreamChannelRef) -> None:
         self._channels = channels
         self._ref = ref
+        # In this order: `_order` keeps writes and the close after them in sequence; under it, or alone where a reader
+        # reads, `_opening` keeps two users of a new end from opening a socket each.
         self._order = asyncio.Lock()
         self._opening = asyncio.Lock()
         self._socket: ClientConnection | None = None

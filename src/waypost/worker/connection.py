@@ -95,7 +95,7 @@ class WorkerLoop:
         if self.is_current:
             return Answer(start_task(work, self._tasks))  # the caller may drop the answer
         if self.is_stopped or self._loop.is_closed():
-            work.close()
+            work.close()  # or Python warns that it was never awaited
             raise InvocationFailed("The worker was shut down.", "SHUTDOWN")
         return Answer(asyncio.run_coroutine_threadsafe(work, self._loop))
 

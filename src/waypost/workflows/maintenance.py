@@ -261,5 +261,6 @@ class Watch:
     async def _renew(self) -> None:
         """Extend the leases of the moves that this process runs, so that no replica takes them over."""
         until = self._store.now() + LEASE_S
+        # That a lease is lost needs no answer here: the new token of its taker makes the commit of the move fail.
         for token, workflow_id in list(self._engine.runner.running.items()):
             await self._store.instances.renew(workflow_id, token, until)
