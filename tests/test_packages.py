@@ -26,10 +26,12 @@ import pytest
 from waypost.cli.main import build_parser
 from waypost.version import __version__
 
+pytestmark = pytest.mark.timeout(600)
 ROOT: Final = Path(__file__).parents[1]
 DOCKERFILE: Final = (ROOT / "Dockerfile").read_text()
 UNIT: Final = ROOT / "deploy" / "waypost.service"
-PATIENCE: Final = 50
+PATIENCE: Final = 240
+"""Builds and installations, on a machine that does other work too."""
 COPIED: Final = (
     "pyproject.toml",
     "constraints.txt",
@@ -104,6 +106,22 @@ def test_the_sdist_has_what_the_wheel_is_built_from_and_the_docs(packages: Path)
 
     assert {"src", "docs", "examples", "LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"} <= top
     assert "tests" not in top
+
+
+def test_the_version_is_the_same_wherever_it_is_written() -> None:
+    released = re.findall(
+        r"^## \[(\d\S*)\](?: - (\d{4}-\d\d-\d\d))?$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    version, date = released[0]
+    assert (version, bool(date)) == (__version__, True)
+    readme = re.search(r"^This is version (\S+)\. ", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert readme is not None and __version__.startswith(f"{readme[1]}.")
+    chart = (ROOT / "deploy" / "helm" / "waypost" / "Chart.yaml").read_text()
+    assert re.findall(r"^(?:version|appVersion): \"?([^\"\n]+)\"?$", chart, re.MULTILINE) == [__version__, __version__]
+    assert f"image: waypost:{__version__}\n" in (ROOT / "deploy" / "compose.yaml").read_text()
+    shown = [page for page in (ROOT / "docs").glob("*.md") if '"db": "' in page.read_text()]
+    for page in shown:
+        assert set(re.findall(r'"version": "([^"]+)", "db"', page.read_text())) <= {__version__}, page.name
 
 
 # The image

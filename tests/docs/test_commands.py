@@ -66,6 +66,7 @@ def agrees(shown: str, printed: str) -> bool:
     return re.fullmatch(pattern, printed) is not None
 
 
+@pytest.mark.timeout(300)  # a page may have thirty commands, each a process
 @pytest.mark.parametrize("page", TRANSCRIPTS, ids=lambda page: page.name)
 def test_a_transcript_is_what_the_commands_print(page: Path, folder: Path) -> None:
     for block in TRANSCRIPTS[page]:
