@@ -49,6 +49,24 @@ async def test_a_method_of_a_subclass_runs_after_registered_functions() -> None:
 
 
 @asynchronous
+async def test_functions_that_go_on_by_the_method_of_the_hub_reach_a_subclass_once() -> None:
+    class Loud(Hub):
+        async def on_tool_call(self, name: str, arguments: dict[str, Any], ctx: Context) -> Any:
+            result = await super().on_tool_call(name, arguments, ctx)
+            return f"loud({result.content[0].text})"
+
+    hub = hub_with_tool(Loud)
+    for word in ("first", "second"):
+
+        @hub.on("tool_call")
+        async def around(name: str, arguments: dict[str, Any], ctx: Context, word: str = word) -> Any:
+            return f"{word}({await hub.on_tool_call(name, arguments, ctx)})"
+
+    async with connect(hub) as client:
+        assert (await client.call_tool("speak")).text == "first(second(loud(core)))"
+
+
+@asynchronous
 async def test_a_hook_that_does_not_go_on_answers_alone() -> None:
     hub = hub_with_tool()
     hub.on("tool_call")(lambda name, arguments, ctx: "mine")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final, Literal, Protocol, cast
 
 from waypost.capabilities.capability import Kind
@@ -144,10 +145,17 @@ class HookMethods(_Running):
         self._instructions = instructions
         self._capabilities = capabilities
 
+    def add_hook(self, hook: str, function: Hook) -> None:
+        """Register one more function for a hook."""
+        self.hooks.add(hook, function)
+        if hook in WRAPPING and self._get_override(hook) is not None:
+            # A registered function goes on with `hub.on_<hook>` too, which would call the override out of its turn.
+            setattr(self, f"on_{hook}", partial(getattr(HookMethods, f"on_{hook}"), self))
+
     def _get_override(self, hook: str) -> Hook | None:
-        method = f"on_{hook}"
-        is_own = getattr(type(self), method, None) is not getattr(HookMethods, method, None)
-        return getattr(self, method) if is_own else None
+        method: Any = getattr(type(self), f"on_{hook}", None)
+        is_own = method is not getattr(HookMethods, f"on_{hook}", None)
+        return cast("Hook", method.__get__(self)) if is_own else None
 
     def server_info(self) -> Implementation | Mapping[str, Any]:
         """What `initialize` answers as the server's info."""

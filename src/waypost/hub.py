@@ -231,7 +231,7 @@ class Hub(HookMethods):
         check_hook(hook)
 
         def register(function: F) -> F:
-            self.hooks.add(hook, function)
+            self.add_hook(hook, function)
             return function
 
         return register
