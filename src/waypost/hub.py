@@ -148,6 +148,8 @@ class Hub(HookMethods):
         What is said here wins over what the source says itself.
         """
         if is_component(source):
+            if not isinstance(getattr(source, "name", None), str) or not source.name:
+                raise DefinitionError(f'The component {type(source).__name__} needs a name: name = "..." in its class.')
             if self._runtime is None:
                 self.components.append(source)
             else:

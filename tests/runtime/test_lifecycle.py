@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import subprocess
 import sys
 import threading
@@ -11,12 +12,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+import uvicorn
 
 from tests.protocol.conftest import asynchronous
+from tests.upstreams.conftest import served
 from waypost import DefinitionError, Hub, Toolkit, WaypostError, tool
 from waypost.runtime.component import Component
 from waypost.runtime.core import Core, Launch
+from waypost.settings import Settings
 from waypost.testing import connect
 
 
@@ -97,6 +102,66 @@ async def test_asgi_starts_the_same() -> None:
 
     assert events == ORDER
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+def test_an_asgi_server_does_not_serve_a_hub_that_fails_to_start(caplog: pytest.LogCaptureFixture) -> None:
+    app = Hub("house", version="1").add(Recorded("broken", [], fails="start")).asgi()
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none"))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        with contextlib.suppress(SystemExit):  # uvicorn exits, or returns, depending on its version
+            asyncio.run(server.serve([listening]))
+
+    assert not server.started
+    assert "no disk" in caplog.text
+
+
+def test_requests_do_not_reach_a_hub_that_fails_to_start_under_a_server_without_lifespan() -> None:
+    app = Hub("house", version="1").add(Recorded("broken", [], fails="start")).asgi()
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
+
+    async def scenario(url: str) -> list[int]:
+        async with aiohttp.ClientSession() as browser:
+            answers = [(await browser.get(f"{url}/health")).status for _ in range(2)]
+        server.should_exit = True
+        return answers
+
+    async def serve(listening: socket.socket) -> list[int]:
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            group.create_task(server.serve([listening]))
+            answers = group.create_task(scenario(f"http://127.0.0.1:{listening.getsockname()[1]}"))
+        return answers.result()
+
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        assert asyncio.run(serve(listening)) == [500, 500]
+
+
+class Plain:
+    """A component that is no subclass of `Component`."""
+
+    name = "plain"
+
+    async def start(self, core: Core) -> None: ...
+    async def stop(self) -> None: ...
+    async def refresh(self) -> None: ...
+    async def prepare(self, settings: Settings) -> None: ...
+
+
+@asynchronous
+async def test_the_console_works_beside_a_component_with_the_four_methods_only() -> None:
+    hub = Hub("house", version="1").add(Plain())
+    async with served(hub) as url, aiohttp.ClientSession() as browser:
+        assert (await browser.get(url.replace("/mcp", "/console/sign-in"))).status == 200
+
+
+def test_a_component_without_a_name_is_refused() -> None:
+    class Nameless(Plain):
+        name = ""
+
+    with pytest.raises(DefinitionError, match="The component Nameless needs a name"):
+        Hub("house", version="1").add(Nameless())
 
 
 SERVED = """
@@ -346,6 +411,7 @@ def test_a_hub_with_one_tool_imports_no_component() -> None:
     program = """
 import asyncio, sys
 from waypost import Hub
+from waypost.settings import Settings
 from waypost.testing import connect
 hub = Hub("small", version="1")
 hub.tool(lambda: "x", name="x")

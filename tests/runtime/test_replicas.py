@@ -20,7 +20,7 @@ from waypost.capabilities.principals import ANONYMOUS
 from waypost.errors import StoreUnavailable
 from waypost.identity import Unauthorized
 from waypost.runtime import replicas, runtime
-from waypost.runtime.core import Launch
+from waypost.runtime.core import Core, Launch
 from waypost.runtime.replicas import digest_settings
 from waypost.settings import Bus, Server, Settings, Workers
 
@@ -69,6 +69,25 @@ def test_a_key_of_one_replica_is_accepted_and_revoked_at_the_other(postgres_url:
             await until(lambda: any(key.id == "ada" for key in b.runtime.authentication.keys))
             await a.runtime.keys.revoke("ada")
             await until(lambda: all(key.id != "ada" for key in b.runtime.authentication.keys))
+
+    run(scenario())
+
+
+def test_a_component_with_the_four_methods_only_does_not_keep_a_replica_from_reading_changes(postgres_url: str) -> None:
+    class Plain:
+        name = "plain"
+
+        async def start(self, core: Core) -> None: ...
+        async def stop(self) -> None: ...
+        async def refresh(self) -> None: ...
+        async def prepare(self, settings: Settings) -> None: ...
+
+    async def scenario() -> None:
+        async with running(postgres_url) as a, running(postgres_url) as b:
+            b.add(Plain())
+            for key in ("ada", "bob"):
+                await a.runtime.keys.create(key)
+                await until(lambda key=key: any(one.id == key for one in b.runtime.authentication.keys))  # type: ignore[misc]
 
     run(scenario())
 

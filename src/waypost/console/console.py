@@ -59,7 +59,7 @@ class Console(Component):
         self._refusals = None if audit is None else Refusals(audit)
         self.pages: list[Page] = list(PAGES)
         for component in components:
-            for page in component.pages:
+            for page in getattr(component, "pages", ()):
                 self.register_page(page)
 
     def register_page(self, page: Page) -> None:

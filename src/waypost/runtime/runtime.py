@@ -286,7 +286,11 @@ class Runtime:
             for refresh in (
                 self._add_persisted,
                 self.start_added,
-                *(one.refresh for one in self.components if changed is None or not changed.isdisjoint(one.reads)),
+                *(
+                    one.refresh
+                    for one in self.components  # those of programs may have the four methods only
+                    if changed is None or not changed.isdisjoint(getattr(one, "reads", ()))
+                ),
             ):
                 try:
                     await refresh()

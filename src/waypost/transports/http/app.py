@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
-from waypost.errors import shorten
+from waypost.errors import WaypostError, shorten
 from waypost.protocol.modern import METHOD
 from waypost.protocol.responses import STOPPING
 from waypost.transports.http.asgi import Event, KnownHeaders, Receive, Scope, Send, headers_of, refuse, respond
@@ -78,6 +79,7 @@ class HttpApp:
         self._endpoint: Endpoint | DrainingEndpoint = endpoint
         self._gate = gate
         self._started = False
+        self._starting = asyncio.Lock()
 
     def refuse_new_work(self) -> None:
         """Answer from now on that another replica takes what is new."""
@@ -91,7 +93,7 @@ class HttpApp:
         if scope["type"] != "http":
             return None
         if not self._started:
-            await self._start()
+            await self._start_late()
         headers = headers_of(scope)
         if headers is None:
             return await refuse(send, 400, "A header that can only have one value is given more than once.")
@@ -167,15 +169,24 @@ class HttpApp:
             request = OperatorRequest(scope, path, headers, ANONYMOUS, body)
             await _send_answer(send, receive, await self._hub.show(request))
 
-    async def _start(self) -> None:
-        self._started = True
-        await self._hub.start()
+    async def _start_late(self) -> None:
+        """Start with the first request, under a server without lifespan events; the requests of that moment wait."""
+        async with self._starting:
+            if not self._started:
+                await self._hub.start()
+                self._started = True
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             event = await receive()
             if event["type"] == "lifespan.startup":
-                await self._start()
+                try:
+                    await self._hub.start()
+                except Exception as error:
+                    # A server takes an exception as an app without lifespan events, and would serve what did not start.
+                    reason = str(error) if isinstance(error, WaypostError) else traceback.format_exc()
+                    return await send({"type": "lifespan.startup.failed", "message": reason})
+                self._started = True
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self._hub.stop()
