@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 
-from tests.api.conftest import operated_hub, operating
+from tests.api.conftest import ADMIN, operated_hub, operating
 from tests.console.conftest import browsing
 from tests.console.markup import EVIL
 from tests.protocol.conftest import asynchronous, initialization
+from waypost import Hub
 from waypost.console.pages import PAGES
+from waypost.identity import digest, new_key
 
 
 def test_no_two_pages_have_one_shortcut() -> None:
@@ -45,6 +49,47 @@ async def test_requests_are_shown_by_session_without_secrets_and_within_the_size
         assert html.count("data-row") == 25
         assert "No message fits" in await person.read("requests?method=prompts/get")
         assert "Invalid cursor" in await person.read("requests?before=x", status=400)
+
+
+@asynchronous
+async def test_pages_of_a_hub_with_much_in_its_configuration_keep_the_size_of_a_page(tmp_path: Path) -> None:
+    many = range(100)
+    words = "words and more words " * 20
+    names = [f"role-{'r' * 60}-{number}" for number in range(20)]
+    keys = [
+        {"id": f"key-{'k' * 60}-{n}", "hash": digest(new_key()), "roles": names, "permissions": names} for n in many
+    ]
+    configuration = {
+        "version": "1",
+        "auth": {"keys": [{"id": "root", "hash": digest(ADMIN), "roles": ["admin"]}, *keys]},
+        "policies": [
+            {
+                "name": f"rule-{'n' * 60}-{number}",
+                "description": words,
+                "type": "mcp_restriction",
+                "config": {"tool_pattern": f"none-{words}{number}"},
+            }
+            for number in many
+        ],
+        "mcpServers": {f"server-{number}": {"url": f"http://127.0.0.1:9/{'u' * 100}/{number}"} for number in many},
+    }
+    file = tmp_path / "waypost.yaml"
+    file.write_text(json.dumps(configuration))
+    async with browsing(Hub.from_config(file), ADMIN) as person:
+        for page, more in (("policies", 60), ("keys", 61), ("upstreams", 75)):
+            html = await person.read(page)
+            assert len(html.encode()) <= 50_000
+            assert f"{more} more" in html
+
+
+@asynchronous
+async def test_messages_full_of_quotes_keep_the_size_of_a_page() -> None:
+    hub = operated_hub(rules=())
+    async with browsing(hub) as person, operating(hub) as client:
+        for _ in range(13):
+            await client.use("note", {"text": '"' * 5000})
+        html = await person.read("requests")
+        assert (len(html.encode()) <= 50_000, html.count("data-row")) == (True, 25)
 
 
 @asynchronous

@@ -10,6 +10,8 @@ from waypost.console.page import Done, Page, View, segment
 _DAYS: Final = {"": None, "7": 7, "30": 30, "90": 90, "365": 365}
 """The lifetimes that the form offers, in days."""
 MAX_ROWS: Final = 40
+MAX_NAMES: Final = 5
+"""How many roles of one key the page shows."""
 
 
 async def load(view: View) -> dict[str, Any]:
@@ -17,7 +19,7 @@ async def load(view: View) -> dict[str, Any]:
     text = view.query.get("q", "").strip().lower()
     keys = [key for key in (await view.api.get("keys"))["keys"] if text in key["id"].lower()]
     keys.sort(key=lambda key: key["status"] != "good")
-    return {"keys": keys[:MAX_ROWS], "count": len(keys), "days": _DAYS, "created": None}
+    return {"keys": keys[:MAX_ROWS], "count": len(keys), "days": _DAYS, "max_names": MAX_NAMES, "created": None}
 
 
 async def create(view: View) -> Done:

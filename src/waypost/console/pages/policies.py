@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from waypost.console.page import Done, InvalidForm, Page, View
 
-MAX_ROWS: Final = 80
-MAX_SUGGESTIONS: Final = 100
+MAX_ROWS: Final = 40
+MAX_SUGGESTIONS: Final = 40
 
 
 async def load(view: View) -> dict[str, Any]:

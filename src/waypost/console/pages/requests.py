@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from markupsafe import escape
+
 from waypost.console.page import Page, View
 from waypost.console.rendering import show_json
 
 PAGE_SIZE: Final = 25
 FILTERS: Final = ("session", "principal", "method", "direction")
-MAX_CHARACTERS: Final = 1_200
-"""How much of one message the page shows; the API has all of it that is kept."""
+MAX_MESSAGE_BYTES: Final = 800
+"""How much of one message the page shows, as HTML; the API has all of it that is kept."""
 
 
 async def load(view: View) -> dict[str, Any]:
@@ -28,7 +30,10 @@ async def load(view: View) -> dict[str, Any]:
 
 def _to_text(message: Any) -> str:
     text = message if isinstance(message, str) else show_json(message)
-    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text):,} characters)"
+    shown = text[:MAX_MESSAGE_BYTES]
+    while len(escape(shown).encode()) > MAX_MESSAGE_BYTES:  # a quote is five bytes in HTML
+        shown = shown[: len(shown) * 7 // 8]
+    return text if shown == text else f"{shown}… ({len(text):,} characters)"
 
 
 PAGE: Final = Page("requests", "Requests", "requests.html", load, section="Hub", icon="requests", shortcut="q", every=5)

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from waypost.console.page import Done, Page, View, segment
 
+MAX_CARDS: Final = 25
 MAX_DIFFERENCES: Final = 12
 MAX_LINES: Final = 40
-MAX_NAMES: Final = 300
-"""How much of all upstreams the page shows: held definitions, lines of each, and names."""
+MAX_NAMES: Final = 100
+"""How much of all upstreams the page shows: servers, held definitions, lines of each, and names of each kind."""
 Sides = tuple[str, str, str]
 """A line as it was approved, the same line now, and `changed`, `added`, `removed` or `same`."""
 
@@ -18,16 +19,15 @@ async def load(view: View) -> dict[str, Any]:
     """All servers, those that need a person first."""
     rows = (await view.api.get("upstreams"))["upstreams"]
     rows.sort(key=lambda row: (row["state"] != "failed" and not row["held"], row["connection"]))
-    left, names = MAX_DIFFERENCES, MAX_NAMES // max(1, len(rows))
-    for row in rows:
+    shown = rows[:MAX_CARDS]
+    left, names = MAX_DIFFERENCES, MAX_NAMES // max(1, len(shown))
+    for row in shown:
         row["differences"] = [
             {**one, "lines": place_side_by_side(one["difference"][:MAX_LINES])} for one in row["held"][:left]
         ]
         left -= len(row["differences"])
-        row["published"] = {
-            noun: (len(row[noun]), row[noun][: max(names, 5)]) for noun in ("tools", "prompts", "resources")
-        }
-    return {"upstreams": rows, "max_lines": MAX_LINES}
+        row["published"] = {noun: (len(row[noun]), row[noun][:names]) for noun in ("tools", "prompts", "resources")}
+    return {"upstreams": shown, "count": len(rows), "max_lines": MAX_LINES}
 
 
 def place_side_by_side(difference: list[str]) -> list[Sides]:
