@@ -222,6 +222,23 @@ async def test_a_skill_that_is_nearly_right_is_told_the_right_one(tmp_path: Path
 
 
 @asynchronous
+async def test_a_skill_that_is_not_loaded_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("input_schema = 1\n" + ECHO)
+    async with workbench(tmp_path, autoload=True) as bench:
+        await bench.load("echo", ECHO)
+        await bench.skills.unload("echo")
+        for name, expected in (
+            ("echo", "The skill echo is not loaded; load its file echo.py."),
+            ("broken", "broken.py was not loaded: "),
+            ("broken.py", "broken.py was not loaded: "),
+        ):
+            with pytest.raises(UnknownCapability) as unknown:
+                await bench.skills.reload(name)
+            assert unknown.value.message.startswith(expected)
+            assert unknown.value.message.count(".py") == 1
+
+
+@asynchronous
 async def test_the_same_version_is_not_loaded_twice_but_can_be_reloaded(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load("echo", "version = '1'\n" + ECHO)

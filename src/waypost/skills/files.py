@@ -35,9 +35,9 @@ class SkillRefused(DefinitionError):
 class SkillNotFound(SkillRefused, UnknownCapability):
     """There is no such skill."""
 
-    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+    def __init__(self, name: str, known: Iterable[str] = (), reason: str = "") -> None:
         hint = did_you_mean(name, known, "; ") or "."
-        super().__init__("not_found", f"There is no dynamic skill {shorten(name)}{hint}")
+        super().__init__("not_found", reason or f"There is no dynamic skill {shorten(name)}{hint}")
 
 
 MAX_FILE_BYTES: Final = 1024 * 1024

@@ -316,7 +316,7 @@ class SkillSet:
         """Return a dynamic skill, loaded or not, and the source that is on record."""
         stored = await self._records.get(name)
         if stored is None:
-            raise SkillNotFound(name, (*self._served, *self._refused))
+            raise self._not_found(name)
         return self._to_info(stored), stored.record.source
 
     async def watch(self, stop: asyncio.Event) -> None:
@@ -430,6 +430,7 @@ class SkillSet:
         self._served[stored.name] = _ServedSkill(stored, tool, program)
         self._on_replaced(tool.id)  # the failures of the old version must not keep the new one from being called
         self._refused.pop(stored.name, None)
+        self._refused.pop(stored.record.file, None)
         if old is not None:
             self.pool.retire(old.program)
 
@@ -449,9 +450,18 @@ class SkillSet:
         if name in self.core:
             raise SkillRefused("cannot_unload_core", f"{name} is a core skill; only dynamic skills can be changed.")
         stored = await self._records.get(name)
-        if stored is None or not stored.record.enabled:
-            raise SkillNotFound(name, (*self._served, *self._refused))
+        if stored is None:
+            raise self._not_found(name)
+        if not stored.record.enabled:
+            raise SkillNotFound(name, reason=f"The skill {name} is not loaded; load its file {stored.record.file}.")
         return stored
+
+    def _not_found(self, name: str) -> SkillNotFound:
+        """What to say of a name without a record; new files that were refused have none, and are known by file."""
+        file = f"{name.removesuffix(files.SUFFIX)}{files.SUFFIX}"
+        if refused := self._refused.get(file):
+            return SkillNotFound(name, reason=f"{file} was not loaded: {refused.removeprefix(f'{file}: ')}")
+        return SkillNotFound(name, (*self._served, *(one for one in self._refused if not one.endswith(files.SUFFIX))))
 
     def _check_not_core(self, name: str) -> None:
         if name in self.core:
