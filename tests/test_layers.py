@@ -82,8 +82,8 @@ PUBLIC = {
         read_settings skill_uri
     """,
     "execution": """
-        ARGUMENT_ERRORS BreakerState Breakers Budgets Bulkheads CallHistory Counters Deadline FairSlots Lease
-        LeaseNeeded MAX_ATTEMPTS MAX_LEASES MinuteSample Permit Pipeline Pool SharedBulkheads
+        ARGUMENT_ERRORS BreakerState Breakers Budgets Bulkheads CallHistory CircuitChange Counters Deadline FairSlots
+        Lease LeaseNeeded MAX_ATTEMPTS MAX_LEASES MinuteSample Permit Pipeline Pool SharedBulkheads
         ProcessResult STEP_S Shares Ticker check_output error_result make_environment run_process span ticker tracing
     """,
     "gateway": "Directory Gateway Item ItemKind",

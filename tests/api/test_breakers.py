@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from tests.api.conftest import operated_hub, operating
+from tests.api.conftest import AGENT, operated_hub, operating
 from tests.protocol.conftest import asynchronous
 from waypost.settings import Breakers, Settings
 
@@ -54,3 +56,22 @@ async def test_the_overview_says_how_often_a_tool_failed(failures: int, text: st
             await operator.use("flaky")
         attention = (await operator.told("GET", "/api/v1/overview"))["attention"]
         assert [(one["need"], one["text"]) for one in attention] == [("open_breaker", text)]
+
+
+@asynchronous
+async def test_a_caller_whose_calls_always_time_out_stops_the_tool_for_itself_alone() -> None:
+    hub = operated_hub((), breakers=True, tool_timeout=0.05)
+
+    @hub.tool(name="render")
+    async def render(pages: int) -> str:
+        if pages > 1:
+            await asyncio.Event().wait()
+        return "rendered"
+
+    async with operating(hub) as operator:
+        for _ in range(4):
+            refused = await operator.use("render", {"pages": 1000}, AGENT)
+        assert b"Circuit open for render, retry in 10 s" in refused.body
+        assert b"rendered" in (await operator.use("render", {"pages": 1})).body
+        (breaker,) = (await operator.told("GET", "/api/v1/breakers"))["breakers"]
+        assert (breaker["state"], breaker["callers"]) == ("open", ["agent"])

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.policy.issuer import Clock
 from waypost.errors import CallError, CircuitOpen
-from waypost.execution.breakers import Breakers
+from waypost.execution.breakers import MAX_STOPPED_CALLERS, Breakers, CircuitChange
 from waypost.settings import Breakers as Settings
 
 FIVE_MINUTES = Settings(pause_ms=300_000)
@@ -23,13 +23,13 @@ def opened(clock: Clock) -> Breakers:
 
 def fail(breakers: Breakers, times: int) -> None:
     for _ in range(times):
-        breakers.enter("deploy")
-        breakers.record_failure("deploy", "OSError", "OSError: no route")
+        breakers.enter("deploy", "ada")
+        breakers.record_failure("deploy", "ada", "OSError", "OSError: no route")
 
 
 def refused(breakers: Breakers, name: str = "deploy") -> str:
     with pytest.raises(CircuitOpen) as circuit:
-        breakers.enter(name)
+        breakers.enter(name, "ada")
     return circuit.value.message
 
 
@@ -41,8 +41,8 @@ def test_three_failures_in_a_row_open_a_circuit_for_five_minutes() -> None:
     breakers = Breakers(FIVE_MINUTES, clock=Clock())
 
     fail(breakers, 2)
-    breakers.enter("deploy")
-    breakers.record_failure("deploy", "OSError", "again")
+    breakers.enter("deploy", "ada")
+    breakers.record_failure("deploy", "ada", "OSError", "again")
     assert refused(breakers) == "Circuit open for deploy, retry in 300 s"
 
 
@@ -60,25 +60,25 @@ def test_the_seconds_left_are_rounded_up_and_never_none() -> None:
 
 
 def test_other_capabilities_are_not_concerned() -> None:
-    opened(Clock()).enter("status")
+    opened(Clock()).enter("status", "ada")
 
 
 def test_a_success_in_between_begins_the_count_anew() -> None:
     breakers = Breakers(FIVE_MINUTES, clock=Clock())
     fail(breakers, 2)
-    breakers.enter("deploy")
-    breakers.record_success("deploy")
+    breakers.enter("deploy", "ada")
+    breakers.record_success("deploy", "ada")
     fail(breakers, 2)
 
-    breakers.enter("deploy")
+    breakers.enter("deploy", "ada")
 
 
 def test_an_end_that_tells_nothing_neither_counts_nor_heals() -> None:
     breakers = Breakers(FIVE_MINUTES, clock=Clock())
     fail(breakers, 2)
     for _ in range(5):
-        breakers.enter("deploy")
-        breakers.record_abandoned("deploy")
+        breakers.enter("deploy", "ada")
+        breakers.record_abandoned("deploy", "ada")
     assert state(breakers) == "closed"
 
     fail(breakers, 1)
@@ -91,7 +91,7 @@ def test_half_open_lets_exactly_one_call_try() -> None:
     clock.now += 300
 
     assert state(breakers) == "half_open"
-    breakers.enter("deploy")
+    breakers.enter("deploy", "ada")
     for _ in range(3):
         assert refused(breakers) == "Circuit open for deploy, retry in 1 s"
 
@@ -100,34 +100,34 @@ def test_a_success_of_the_one_who_tries_closes_the_circuit() -> None:
     clock = Clock()
     breakers = opened(clock)
     clock.now += 300
-    breakers.enter("deploy")
-    breakers.record_success("deploy")
+    breakers.enter("deploy", "ada")
+    breakers.record_success("deploy", "ada")
 
     assert breakers.states() == {}
     fail(breakers, 2)
-    breakers.enter("deploy")
+    breakers.enter("deploy", "ada")
 
 
 def test_a_failure_of_the_one_who_tries_opens_it_for_another_five_minutes() -> None:
     clock = Clock()
     breakers = opened(clock)
     clock.now += 300
-    breakers.enter("deploy")
-    breakers.record_failure("deploy", "OSError", "still")
+    breakers.enter("deploy", "ada")
+    breakers.record_failure("deploy", "ada", "OSError", "still")
 
     assert refused(breakers) == "Circuit open for deploy, retry in 300 s"
     clock.now += 300
-    breakers.enter("deploy")
+    breakers.enter("deploy", "ada")
 
 
 def test_when_the_one_who_tries_gives_up_another_may() -> None:
     clock = Clock()
     breakers = opened(clock)
     clock.now += 300
-    breakers.enter("deploy")
-    breakers.record_abandoned("deploy")
+    breakers.enter("deploy", "ada")
+    breakers.record_abandoned("deploy", "ada")
 
-    breakers.enter("deploy")
+    breakers.enter("deploy", "ada")
     refused(breakers)
 
 
@@ -136,11 +136,11 @@ def test_states_are_what_the_metrics_show() -> None:
     breakers = Breakers(FIVE_MINUTES, clock=clock)
     assert breakers.states() == {}
 
-    breakers.record_failure("b", "OSError", "TypeError: x")
+    breakers.record_failure("b", "ada", "OSError", "TypeError: x")
     fail(breakers, 3)
     assert breakers.states() == {
-        "b": ("closed", 1, "TypeError: x"),
-        "deploy": ("open", 3, "OSError: no route"),
+        "b": ("closed", 1, "TypeError: x", []),
+        "deploy": ("open", 3, "OSError: no route", ["ada"]),
     }
     assert list(breakers.states()) == ["b", "deploy"]
 
@@ -150,16 +150,16 @@ def test_what_is_reset_begins_anew() -> None:
     breakers.reset("deploy")
     breakers.reset("never heard of")
 
-    breakers.enter("deploy")
+    breakers.enter("deploy", "ada")
     assert breakers.states() == {}
 
 
 def test_what_never_failed_takes_no_room() -> None:
     breakers = Breakers(Settings())
     for number in range(1000):
-        breakers.enter(f"tool{number}")
-        breakers.record_success(f"tool{number}")
-        breakers.record_abandoned(f"tool{number}")
+        breakers.enter(f"tool{number}", "ada")
+        breakers.record_success(f"tool{number}", "ada")
+        breakers.record_abandoned(f"tool{number}", "ada")
 
     assert breakers.failing == {}
 
@@ -167,7 +167,7 @@ def test_what_never_failed_takes_no_room() -> None:
 def test_both_numbers_can_be_chosen() -> None:
     clock = Clock()
     breakers = Breakers(Settings(failures=1, pause_ms=10_000), clock=clock)
-    breakers.record_failure("deploy", "OSError", "x")
+    breakers.record_failure("deploy", "ada", "OSError", "x")
 
     assert refused(breakers) == "Circuit open for deploy, retry in 10 s"
 
@@ -193,19 +193,19 @@ class OneAtATime(RuleBasedStateMachine):
     @precondition(lambda self: self.may_try)
     @rule(end=st.sampled_from(["succeeded", "failed", "gave_up"]))
     def call(self, end: str) -> None:
-        self.breakers.enter("deploy")
+        self.breakers.enter("deploy", "ada")
         if self.in_a_row >= 3:
             refused(self.breakers)
         match end:
             case "succeeded":
-                self.breakers.record_success("deploy")
+                self.breakers.record_success("deploy", "ada")
                 self.in_a_row = 0
             case "failed":
-                self.breakers.record_failure("deploy", "OSError", "x")
+                self.breakers.record_failure("deploy", "ada", "OSError", "x")
                 self.in_a_row += 1
                 self.closed_until = self.clock.now + 300
             case _:
-                self.breakers.record_abandoned("deploy")
+                self.breakers.record_abandoned("deploy", "ada")
 
     @precondition(lambda self: not self.may_try)
     @rule()
@@ -225,26 +225,26 @@ TestOneAtATime = OneAtATime.TestCase
 def test_what_was_on_its_way_before_the_circuit_opened_counts_for_nothing() -> None:
     now = [0.0]
     breakers = Breakers(Settings(failures=1, pause_ms=10_000), clock=lambda: now[0])
-    assert not breakers.enter("slow")
-    breakers.record_failure("slow", "OSError", "no", is_probe=False)
+    assert not breakers.enter("slow", "ada")
+    breakers.record_failure("slow", "ada", "OSError", "no", is_probe=False)
     now[0] = 11.0
-    assert breakers.enter("slow")
-    breakers.record_failure("slow", "OSError", "late", is_probe=False)
-    breakers.record_success("slow", is_probe=False)
+    assert breakers.enter("slow", "ada")
+    breakers.record_failure("slow", "ada", "OSError", "late", is_probe=False)
+    breakers.record_success("slow", "ada", is_probe=False)
     with pytest.raises(CircuitOpen):
-        breakers.enter("slow")
-    breakers.record_success("slow")
-    assert not breakers.enter("slow")
+        breakers.enter("slow", "ada")
+    breakers.record_success("slow", "ada")
+    assert not breakers.enter("slow", "ada")
 
 
 def test_failures_of_different_causes_are_counted_apart() -> None:
     breakers = Breakers(Settings(), clock=Clock())
     for cause in ("OSError", "RuntimeError", "OSError", "RuntimeError"):
-        breakers.enter("deploy")
-        breakers.record_failure("deploy", cause, "x")
+        breakers.enter("deploy", "ada")
+        breakers.record_failure("deploy", "ada", cause, "x")
 
     assert state(breakers) == "closed"
-    breakers.record_failure("deploy", "OSError", "x")
+    breakers.record_failure("deploy", "ada", "OSError", "x")
     assert state(breakers) == "open"
 
 
@@ -265,4 +265,161 @@ def test_no_number_of_failures_opens_a_breaker_that_is_turned_off() -> None:
     breakers = Breakers(Settings(failures=0), clock=Clock())
     fail(breakers, 10)
 
-    breakers.enter("deploy")
+    breakers.enter("deploy", "ada")
+
+
+def fail_for(breakers: Breakers, *callers: str) -> None:
+    for caller in callers:
+        is_probe = breakers.enter("deploy", caller)
+        breakers.record_failure("deploy", caller, "DeadlineExceeded", "too slow", is_probe=is_probe)
+
+
+def is_refused(breakers: Breakers, caller: str) -> bool:
+    try:
+        if breakers.enter("deploy", caller):
+            breakers.record_abandoned("deploy", caller)
+    except CircuitOpen:
+        return True
+    return False
+
+
+def test_failures_of_one_caller_stop_its_own_calls_and_nobody_elses() -> None:
+    breakers = Breakers(Settings(), clock=Clock())
+    fail_for(breakers, "ada", "ada", "ada")
+
+    assert is_refused(breakers, "ada")
+    assert not is_refused(breakers, "ben")
+    assert breakers.states()["deploy"] == ("open", 3, "too slow", ["ada"])
+
+
+def test_failures_of_three_callers_in_a_row_stop_all() -> None:
+    breakers = Breakers(Settings(), clock=Clock())
+    fail_for(breakers, "ada", "ada", "ada", "ben")
+    assert not is_refused(breakers, "dan")
+
+    fail_for(breakers, "cleo")
+    assert is_refused(breakers, "dan")
+    assert breakers.states()["deploy"] == ("open", 5, "too slow", [])
+
+
+def test_where_one_failure_is_enough_it_still_takes_two_callers_to_stop_all() -> None:
+    breakers = Breakers(Settings(failures=1), clock=Clock())
+    fail_for(breakers, "ada")
+    assert is_refused(breakers, "ada")
+    assert not is_refused(breakers, "cleo")
+
+    fail_for(breakers, "ben")
+    assert is_refused(breakers, "cleo")
+
+
+def test_a_success_of_another_caller_ends_the_row_but_does_not_let_a_stopped_one_in() -> None:
+    breakers = Breakers(Settings(), clock=Clock())
+    fail_for(breakers, "ada", "ada", "ada", "ben")
+    breakers.record_success("deploy", "cleo", is_probe=False)
+
+    fail_for(breakers, "cleo", "dan")
+    assert is_refused(breakers, "ada")
+    assert not is_refused(breakers, "eve")
+
+
+def test_the_trial_of_a_stopped_caller_decides_about_that_caller() -> None:
+    clock = Clock()
+    breakers = Breakers(Settings(), clock=clock)
+    fail_for(breakers, "ada", "ada", "ada", "ben", "ben", "ben")
+    assert breakers.states()["deploy"].callers == ["ada", "ben"]
+    clock.now += 10
+    assert breakers.enter("deploy", "ada")
+    breakers.record_success("deploy", "ada")
+
+    assert breakers.states()["deploy"].callers == ["ben"]
+    fail_for(breakers, "ben")
+    assert not is_refused(breakers, "ada")
+    assert is_refused(breakers, "ben")
+
+
+def test_a_caller_whose_trials_always_fail_lets_others_try_first() -> None:
+    clock = Clock()
+    breakers = Breakers(Settings(), clock=clock)
+    fail_for(breakers, "ada", "ben", "cleo")
+    clock.now += 10
+    fail_for(breakers, "ada")
+
+    clock.now += 20
+    assert is_refused(breakers, "ada")
+    assert breakers.enter("deploy", "ben")
+    breakers.record_success("deploy", "ben")
+    assert breakers.states() == {}
+
+
+def test_a_caller_whose_trial_failed_may_try_again_when_no_other_does() -> None:
+    clock = Clock()
+    breakers = Breakers(Settings(), clock=clock)
+    fail_for(breakers, "ada", "ben", "cleo")
+    clock.now += 10
+    fail_for(breakers, "ada")
+
+    clock.now += 20
+    with pytest.raises(CircuitOpen, match="retry in 20 s"):
+        breakers.enter("deploy", "ada")
+    clock.now += 20
+    assert breakers.enter("deploy", "ada")
+
+
+def test_however_many_callers_fail_few_of_their_circuits_are_kept() -> None:
+    breakers = Breakers(Settings(), clock=Clock())
+    for number in range(1000):
+        fail_for(breakers, *[f"caller{number}"] * 3)
+        breakers.record_success("deploy", "ada", is_probe=False)
+
+    assert len(breakers.states()["deploy"].callers) == MAX_STOPPED_CALLERS
+    assert is_refused(breakers, "caller999")
+    assert not is_refused(breakers, "caller0")
+
+
+def test_a_limit_that_is_lowered_counts_for_failures_that_came_before() -> None:
+    breakers = Breakers(Settings(failures=10), clock=Clock())
+    fail_for(breakers, *["ada"] * 5)
+    breakers.settings = Settings(failures=3)
+
+    fail_for(breakers, "ada")
+    assert is_refused(breakers, "ada")
+
+
+def follow_each_other(*replicas: Breakers) -> None:
+    """Hand each change of one replica to all others."""
+    for one in replicas:
+        others = [other for other in replicas if other is not one]
+
+        def tell(name: str, change: CircuitChange, others: list[Breakers] = others) -> None:
+            for other in others:
+                other.follow(name, CircuitChange(*change))
+
+        one.on_change = tell
+
+
+def test_callers_that_fail_at_different_replicas_stop_all_everywhere() -> None:
+    clock = Clock()
+    replicas = [Breakers(Settings(), clock=clock) for _ in range(3)]
+    follow_each_other(*replicas)
+    for replica, caller in zip(replicas, ("ada", "ben", "cleo"), strict=True):
+        fail_for(replica, *[caller] * (3 if caller != "cleo" else 1))
+
+    assert all(is_refused(replica, "dan") for replica in replicas)
+    clock.now += 10
+    assert replicas[1].enter("deploy", "dan")
+    replicas[1].record_success("deploy", "dan")
+    assert [replica.states() for replica in replicas] == [{}, {}, {}]
+
+
+def test_the_circuit_of_one_caller_opens_and_closes_at_all_replicas() -> None:
+    clock = Clock()
+    here, there = Breakers(Settings(), clock=clock), Breakers(Settings(), clock=clock)
+    follow_each_other(here, there)
+    fail_for(here, "ada", "ada", "ada")
+    assert is_refused(there, "ada")
+    assert not is_refused(there, "ben")
+
+    clock.now += 10
+    assert there.enter("deploy", "ada")
+    there.record_success("deploy", "ada")
+    assert here.states() == there.states() == {}

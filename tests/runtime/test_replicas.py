@@ -149,7 +149,7 @@ def test_a_breaker_opens_and_closes_at_both(postgres_url: str, settings: Setting
             assert first is not None
             assert second is not None
             for _ in range(first.settings.failures):
-                first.record_failure("tool", "OSError", "no route")
+                first.record_failure("tool", "ada", "OSError", "no route")
             await until(lambda: "tool" in second.states())
             assert second.states()["tool"].state == "open"
             assert second.states()["tool"].last_error == "no route"

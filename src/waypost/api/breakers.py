@@ -19,6 +19,8 @@ class KnownBreaker(msgspec.Struct, frozen=True, rename="camel"):
     state: str
     failure_count: int
     last_error: str
+    callers: list[str]
+    """Whose calls are refused; empty when those of all callers are, or none."""
 
 
 class KnownBreakers(Listing, frozen=True):
@@ -53,5 +55,5 @@ def _states(hub: ManagedHub) -> dict[str, BreakerState]:
     return {} if breakers is None else breakers.states()
 
 
-LIST: Final = KnownBreakers([KnownBreaker("reports.render", "open", 3, "OSError: no route to host")])
+LIST: Final = KnownBreakers([KnownBreaker("reports.render", "open", 3, "OSError: no route to host", [])])
 RESET: Final = ResetBreaker("reports.render")

@@ -6,7 +6,11 @@ from argparse import Namespace
 from typing import Final
 
 from waypost.cli.client import HubClient, hub_command, list_command, quote_segment
-from waypost.cli.command import Argument, Group, Output
+from waypost.cli.command import Argument, Group, Output, Row
+
+
+def _callers(row: Row) -> str:
+    return ",".join(row["callers"]) or ("" if row["state"] == "closed" else "all")
 
 
 def reset(hub: HubClient, args: Namespace) -> Output:
@@ -23,7 +27,13 @@ COMMAND: Final = Group(
             "breakers",
             "List the capabilities that failed recently, with the state of their breakers.",
             "waypost breakers list --json",
-            {"CAPABILITY": "capability", "STATE": "state", "FAILURES": "failureCount", "LAST ERROR": "lastError"},
+            {
+                "CAPABILITY": "capability",
+                "STATE": "state",
+                "FAILURES": "failureCount",
+                "CALLERS": _callers,
+                "LAST ERROR": "lastError",
+            },
         ),
         "reset": hub_command(
             reset,

@@ -98,7 +98,7 @@ class PolicyGuard:
             raise denial
         if self.breakers is not None and action == "call" and name in self.breakers.failing:
             try:
-                permit.is_probe = self.breakers.enter(name)
+                permit.is_probe = self.breakers.enter(name, caller.principal.id)
             except CircuitOpen as error:
                 self._record(permit, Decision(True, error.message), "circuit open")
                 raise
@@ -112,12 +112,14 @@ class PolicyGuard:
             if error is not None and outcome in ("crashed", "timed out") and not is_argument_error:
                 cause = type(error).__name__
                 reason = redacted(text_of(error), self.secrets) or cause
-                self.breakers.record_failure(permit.name, cause, reason, is_probe=permit.is_probe)
+                caller = permit.caller.principal.id
+                self.breakers.record_failure(permit.name, caller, cause, reason, is_probe=permit.is_probe)
             elif permit.name in self.breakers.failing:
+                caller = permit.caller.principal.id
                 if outcome == "ok":
-                    self.breakers.record_success(permit.name, is_probe=permit.is_probe)
+                    self.breakers.record_success(permit.name, caller, is_probe=permit.is_probe)
                 elif permit.is_probe:
-                    self.breakers.record_abandoned(permit.name)
+                    self.breakers.record_abandoned(permit.name, caller)
         self._record(permit, ALLOWED, outcome)
 
     def record_act(

@@ -11,6 +11,7 @@ import msgspec
 
 from waypost.buses import LocalBus
 from waypost.capabilities.context import ListKind
+from waypost.execution.breakers import CircuitChange
 from waypost.policy.audit import Record
 from waypost.runtime.core import Core
 
@@ -157,15 +158,15 @@ class ChangeFeed:
             broadcast.resource_updated(change.id)
         elif change.kind == BREAKER:
             if breakers is not None:
-                breakers.follow(change.id, change.data)
+                breakers.follow(change.id, CircuitChange(*change.data))
         elif change.kind == ACT:
             self._report(change.data, change.id)
         else:
             self._changed.add(change.kind)
             self._news.set()
 
-    def _announce_breaker(self, name: str, opened: tuple[float, str] | None) -> None:
-        self.announce(BREAKER, name, opened)
+    def _announce_breaker(self, name: str, change: CircuitChange) -> None:
+        self.announce(BREAKER, name, change)
 
     def _look_at_everything(self) -> None:
         self._has_lost = True
