@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import platform
 import selectors
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -127,3 +130,35 @@ def test_one_answer_in_time_makes_up_for_all_in_vain(play: Play, clock: Time) ->
     clock.step = 1
 
     assert [waits_without(poll, play, clock) for _ in range(3)] == [0, 2, 4]
+
+
+MEMORY_USE = """
+import os, sys
+from waypost.loops import return_large_blocks
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+if sys.argv[1] == "set":
+    return_large_blocks()
+before = resident()
+bytearray(b"x") * 8_000_000
+kept = []
+for _ in range(5):
+    blocks = []
+    for _ in range(10):
+        blocks.append(b"x" * 8_000_000)
+        kept.append(b"y" * 100_000)
+    blocks.clear()
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
+def test_the_memory_of_large_messages_is_returned_to_the_system() -> None:
+    def measure(setting: str) -> int:
+        command = [sys.executable, "-c", MEMORY_USE, setting]
+        return int(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=60).stdout)
+
+    assert measure("set") < 30_000_000 < measure("default")

@@ -119,6 +119,25 @@ def freeze_gc() -> None:
     gc.set_threshold(_GC_THRESHOLD)
 
 
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_LARGE_BLOCK_BYTES: Final = 1_048_576
+
+
+def return_large_blocks() -> None:
+    """Have glibc return the memory of large messages to the system as soon as they are freed.
+
+    By default it does so only until the first of them is freed: from then on it takes blocks of that size from its
+    heap, where a small block that was allocated later keeps everything before it. Other C libraries ignore this.
+    """
+    import ctypes  # takes milliseconds, which commands that end at once do not have to pay
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, 2 * _LARGE_BLOCK_BYTES)
+
+
 class CorkedTransport:
     """Holds writes back until the end of the loop's turn; everything else is the transport's own."""
 

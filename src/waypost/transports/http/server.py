@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import uvicorn
 
 from waypost.errors import WaypostError
-from waypost.loops import freeze_gc
+from waypost.loops import freeze_gc, return_large_blocks
 from waypost.settings import Limits
 from waypost.transports.http.app import HttpApp
 from waypost.transports.http.asgi import App
@@ -70,6 +70,7 @@ class Server(uvicorn.Server):
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+            return_large_blocks()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop at a signal, and at once at a second SIGINT; unlike uvicorn, exit with status 0 after a signal.
