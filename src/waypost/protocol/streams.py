@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from functools import partial
 from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -481,6 +481,8 @@ class _Stored(msgspec.Struct):
     size: int = 0
     last: int = 0
     expires_at: float = 0.0
+    is_written: bool = False
+    """Whether a part of it was given to the store; the rest waits."""
 
 
 class _Deletion(NamedTuple):
@@ -502,7 +504,9 @@ class Recorder:
         self._host = host
         self._keep_seconds = keep_seconds
         self._limits = limits
-        self._waiting: deque[StoredEvent | _Deletion] = deque()
+        self._waiting: OrderedDict[tuple[str, str], deque[StoredEvent]] = OrderedDict()
+        """What is not written yet, by session and stream, so that what is deleted before needs no writing."""
+        self._waiting_events = 0
         self._waiting_bytes = 0
         self._due: list[_Deletion] = []
         self._is_writing = False
@@ -522,14 +526,14 @@ class Recorder:
 
     def _record(self, session_id: str, stream: str, number: int, message: bytes) -> None:
         expires_at = self._host.store.now() + self._keep_seconds
-        event = StoredEvent(session_id, stream, number, expires_at, message.decode())
-        self._waiting.append(event)
-        self._waiting_bytes += len(event.message)
-        while len(self._waiting) > _MAX_UNWRITTEN or self._waiting_bytes > _MAX_UNWRITTEN_BYTES:
-            first = self._pop()
-            if isinstance(first, _Deletion):
-                self._due.append(first)  # all events before it were written, or are lost by now
         self._count(session_id, stream, _Stored(len(message), number, expires_at))
+        if stream in self._stored.get(session_id, ()):  # else it was deleted at once, because it is too large
+            event = StoredEvent(session_id, stream, number, expires_at, message.decode())
+            self._waiting.setdefault((session_id, stream), deque()).append(event)
+            self._waiting_events += 1
+            self._waiting_bytes += len(event.message)
+        while self._waiting_events > _MAX_UNWRITTEN or self._waiting_bytes > _MAX_UNWRITTEN_BYTES:
+            self._pop()
         if not self._is_writing:
             self._is_writing = True
             self._host.background(self._write())
@@ -554,7 +558,11 @@ class Recorder:
 
     def _delete(self, session_id: str, stream: str) -> None:
         stored = self._uncount(session_id, stream)
-        self._waiting.append(_Deletion(session_id, stream, stored.last))
+        for event in self._waiting.pop((session_id, stream), ()):
+            self._waiting_events -= 1
+            self._waiting_bytes -= len(event.message)
+        if stored.is_written:
+            self._due.append(_Deletion(session_id, stream, stored.last))
 
     def _uncount(self, session_id: str, stream: str) -> _Stored:
         streams = self._stored[session_id]
@@ -575,26 +583,30 @@ class Recorder:
         for session_id, stream in expired:
             self._uncount(session_id, stream)
 
-    def _pop(self) -> StoredEvent | _Deletion:
-        found = self._waiting.popleft()
-        if isinstance(found, StoredEvent):
-            self._waiting_bytes -= len(found.message)
-        return found
+    def _pop(self) -> StoredEvent:
+        key, events = next(iter(self._waiting.items()))
+        event = events.popleft()
+        if not events:
+            del self._waiting[key]
+        self._waiting_events -= 1
+        self._waiting_bytes -= len(event.message)
+        return event
 
     async def _write(self) -> None:
         try:
             while self._waiting or self._due:
-                batch: list[StoredEvent] = []
-                while self._waiting and len(batch) < _WRITE_BATCH and isinstance(self._waiting[0], StoredEvent):
-                    batch.append(cast(StoredEvent, self._pop()))
+                batch = [self._pop() for _ in range(min(self._waiting_events, _WRITE_BATCH))]
+                for event in batch:
+                    stored = self._stored.get(event.session, {}).get(event.stream)
+                    if stored is not None:
+                        stored.is_written = True
                 await self._host.store.events.append(batch)
-                if self._waiting and isinstance(self._waiting[0], _Deletion):
-                    self._due.append(cast(_Deletion, self._pop()))
+                # Only what was written before is deleted: what a deletion found waiting was never written.
                 while self._due:
                     await self._host.store.events.delete(*self._due.pop())
         except StoreError as error:
             self._waiting.clear()
-            self._waiting_bytes = 0
+            self._waiting_events = self._waiting_bytes = 0
             _log.warning("messages of streams were not stored: %s", error)
         finally:
             self._is_writing = False

@@ -142,7 +142,13 @@ class Reply:
             )
             is_primed = self._session is not None and at_least(self._session.version, V2025_11_25)
             self._sending = asyncio.get_running_loop().create_task(
-                send_events(self._send, [(self._stream, 0)], is_numbered=self._session is not None, is_primed=is_primed)
+                send_events(
+                    self._send,
+                    [(self._stream, 0)],
+                    is_numbered=self._session is not None,
+                    is_primed=is_primed,
+                    reader=self,
+                )
             )
         return self._stream
 
@@ -161,6 +167,9 @@ class Reply:
             await wait_for_disconnect(self._receive)
         if self._session is None and self.exchange is not None:
             self.exchange.cancel()
+        elif self._stream is not None:
+            # From now on the limits of streams apply to what the call sends, unless the client reads it elsewhere.
+            self._stream.release(self)
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
