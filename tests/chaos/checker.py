@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import takewhile
 from math import inf
 from typing import Any, Final
 
@@ -47,14 +48,25 @@ class Call:
 
 @dataclass
 class TaskRun:
-    """A task, or a plain call, whose tool writes its ticket into the ledger once."""
+    """A task, or a call of a tool or of a worker's function, which writes its ticket into the ledger once."""
 
     ticket: str
+    tool: str = ""
     task: str = ""
-    """Its id, once the hub acknowledged it; a plain call has none."""
+    """Its id, once the hub acknowledged it; a call has none."""
     is_acknowledged: bool = False
     seen: list[str] = field(default_factory=list)
     """The statuses that clients saw, in order."""
+    refusals: int = 0
+    """How many attempts at a call were answered that nothing began; each was followed by another."""
+
+
+@dataclass
+class Toll:
+    """A call that is under a rate limit; times are those of the one monotonic clock of the machine."""
+
+    ticket: str
+    invoked: float
 
 
 def digest_of(ticket: str) -> str:
@@ -114,7 +126,7 @@ def _find_moments(workflow: str, calls: Sequence[Call], wrote: Mapping[int, Call
 
 
 def check_runs(runs: Iterable[TaskRun], ledger: Iterable[str]) -> list[str]:
-    """What is wrong with tasks and plain calls, whose tools are not idempotent: one effect each at most."""
+    """What is wrong with tasks and calls, whose tools are not idempotent: one effect each at most."""
     effects = Counter(ledger)
     return [problem for run in runs for problem in _check_run(run, effects[run.ticket])]
 
@@ -122,7 +134,8 @@ def check_runs(runs: Iterable[TaskRun], ledger: Iterable[str]) -> list[str]:
 def _check_run(run: TaskRun, effects: int) -> list[str]:
     problems = []
     if effects > 1:
-        problems.append(f"{run.ticket} was done {effects} times.")
+        said = f" although {run.refusals} answers said that nothing had begun" if run.refusals else ""
+        problems.append(f"{run.ticket} was done {effects} times{said}.")
     is_done = run.seen[-1:] == ["completed"] if run.task else run.is_acknowledged
     if is_done and not effects:
         problems.append(f"{run.ticket} was acknowledged as done and was not done.")
@@ -135,4 +148,20 @@ def _check_run(run: TaskRun, effects: int) -> list[str]:
     over = next((place for place, status in enumerate(run.seen) if status in FINAL), len(run.seen))
     if len(set(run.seen[over:])) > 1:
         problems.append(f"The task {run.ticket} was over and changed: {run.seen[over:]}.")
+    return problems
+
+
+def check_rate(tolls: Iterable[Toll], ran: Mapping[str, float], limit: int, window: float) -> list[str]:
+    """Where a limit of so many calls in any window was exceeded.
+
+    A call was admitted after its client sent it and before it ran: calls all of which did both within one window were
+    admitted in it. One that a stopped process ran late may have been admitted in any window before.
+    """
+    calls = sorted((toll.invoked, ran[toll.ticket]) for toll in tolls if toll.ticket in ran)
+    problems = []
+    for place, (start, _) in enumerate(calls):
+        later = takewhile(lambda call: call[0] < start + window, calls[place:])  # noqa: B023  # used at once
+        admitted = sum(end < start + window for _, end in later)
+        if admitted > limit:
+            problems.append(f"{admitted} calls were admitted within {window:g} s from {start}, {limit} are allowed.")
     return problems

@@ -7,17 +7,21 @@ import os
 import random
 import secrets
 import signal
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
-from tests.chaos import mill
+from tests.chaos import carrier, mill
 from tests.chaos.balancer import Balancer, balancing
-from tests.chaos.freezing_proxy import FreezingProxy, freezing_proxy
-from tests.cli.shell import Serving, serving
+from tests.chaos.freezing_proxy import FreezingProxy, freezing_proxy, proxying
+from tests.cli.shell import Serving, environment, serving
 from tests.nats import NatsServer, free_port
 from tests.postgres import running_server
 
@@ -50,10 +54,15 @@ class KillableServer:
 class Replica:
     """One `waypost serve` at a time."""
 
-    def __init__(self, name: str, folder: Path, link: FreezingProxy, env: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, folder: Path, link: FreezingProxy, bus_links: list[FreezingProxy], env: dict[str, str]
+    ) -> None:
         self.name = name
         self.link = link
         """Its way to PostgreSQL."""
+        self.bus_links = bus_links
+        """Its ways to the NATS servers."""
+        self.worker_port = 0
         self.log: list[str] = []
         self._folder = folder / name
         self._env = env
@@ -67,6 +76,11 @@ class Replica:
         serve = serving(MILL, "--port", "0", "--data", self._folder, cwd=self._folder, **self._env)
         self._hub, self._served = await asyncio.to_thread(stack.enter_context, serve), stack
         balancer.add(self.name, await asyncio.to_thread(self.hub.find_url, START_S))
+        self.worker_port = urlsplit(self.hub.find_worker_url()).port or 0
+
+    async def connect_worker(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the port for workers of its process."""
+        return await asyncio.open_connection("127.0.0.1", self.worker_port)
 
     @property
     def hub(self) -> Serving:
@@ -91,6 +105,34 @@ class Replica:
             await self.end(signal.SIGKILL)
 
 
+class Carrier:
+    """A worker of one replica: a process at a time."""
+
+    def __init__(self, folder: Path, link: FreezingProxy, url: str) -> None:
+        self.link = link
+        """Its way to the replica."""
+        self._folder = folder
+        self._url = url
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; it connects by itself."""
+        with (self._folder / "carriers.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, carrier.__file__, self._url],
+                env=environment(MILL_EFFECTS=str(self._folder / "effects")),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+
 class Cluster:
     """Everything that runs, and what can go wrong with it; each fault ends with everything in order again."""
 
@@ -100,9 +142,11 @@ class Cluster:
         balancer: Balancer,
         postgres: KillableServer,
         nats: list[NatsServer],
+        carriers: list[Carrier],
         chance: random.Random,
     ) -> None:
         self.replicas = replicas
+        self.carriers = carriers
         self.balancer = balancer
         self.postgres = postgres
         self.nats = nats
@@ -115,6 +159,7 @@ class Cluster:
         self._at_once = asyncio.Semaphore(len(replicas) - 1)
         self._postgres_turn = asyncio.Lock()
         self._nats_turn = asyncio.Lock()
+        self._carriers_turn = asyncio.Lock()
 
     @property
     def faults(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
@@ -126,8 +171,18 @@ class Cluster:
             "drop its connections": self.drop_link,
             "kill PostgreSQL": self.kill_postgres,
         }
-        of_bus = {"kill a NATS server": self.kill_one_nats, "kill all NATS servers": self.kill_all_nats}
-        return of_replicas | of_bus if self.nats else of_replicas
+        of_bus = {
+            "kill a NATS server": self.kill_one_nats,
+            "kill all NATS servers": self.kill_all_nats,
+            "hold back its packets of NATS": self.freeze_bus_links,
+            "drop its connections to NATS": self.drop_bus_links,
+        }
+        of_workers = {
+            "kill a worker": self.kill_carrier,
+            "hold back packets of a worker": self.freeze_carrier,
+            "drop the connection of a worker": self.drop_carrier,
+        }
+        return of_replicas | (of_bus if self.nats else {}) | (of_workers if self.carriers else {})
 
     async def cause(self, fault: str) -> None:
         """Let something go wrong."""
@@ -164,17 +219,48 @@ class Cluster:
     async def freeze_link(self) -> None:
         """A network between a replica and PostgreSQL that delivers nothing, and later everything."""
         async with self._faulty_replica() as replica:
-            replica.link.freeze()
-            await asyncio.sleep(self._chance.uniform(0.5, 7.0))
-            replica.link.thaw()
+            await self._hold([replica.link], 7.0)
 
     async def drop_link(self) -> None:
         """A network that is cut: connections end, and new ones are not answered."""
         async with self._faulty_replica() as replica:
-            replica.link.freeze()
-            replica.link.drop()
-            await asyncio.sleep(self._chance.uniform(0.2, 3.0))
-            replica.link.thaw()
+            await self._hold([replica.link], 3.0, drop=True)
+
+    async def freeze_bus_links(self) -> None:
+        """The same between a replica and all NATS servers."""
+        async with self._faulty_replica() as replica:
+            await self._hold(replica.bus_links, self.freeze_s / 2)
+
+    async def drop_bus_links(self) -> None:
+        """The network between a replica and all NATS servers is cut."""
+        async with self._faulty_replica() as replica:
+            await self._hold(replica.bus_links, 3.0, drop=True)
+
+    async def freeze_carrier(self) -> None:
+        """The same between a worker and its replica."""
+        async with self._carriers_turn:
+            await self._hold([self._chance.choice(self.carriers).link], 3.0)
+
+    async def drop_carrier(self) -> None:
+        """The network between a worker and its replica is cut."""
+        async with self._carriers_turn:
+            await self._hold([self._chance.choice(self.carriers).link], 1.0, drop=True)
+
+    async def kill_carrier(self) -> None:
+        """kill -9 of a worker, and a new process."""
+        async with self._carriers_turn:
+            killed = self._chance.choice(self.carriers)
+            killed.kill()
+            killed.start()
+
+    async def _hold(self, links: list[FreezingProxy], longest: float, *, drop: bool = False) -> None:
+        for link in links:
+            link.freeze()
+            if drop:
+                link.drop()
+        await asyncio.sleep(self._chance.uniform(0.1 * longest, longest))
+        for link in links:
+            link.thaw()
 
     async def kill_postgres(self) -> None:
         """kill -9 of PostgreSQL, and a new server on its data."""
@@ -200,8 +286,10 @@ class Cluster:
 
 
 @asynccontextmanager
-async def three_replicas(folder: Path, bus: BusKind, chance: random.Random) -> AsyncIterator[Cluster]:
-    """A cluster that runs until the block ends."""
+async def three_replicas(
+    folder: Path, bus: BusKind, chance: random.Random, *, carriers: int = 0
+) -> AsyncIterator[Cluster]:
+    """A cluster that runs until the block ends, with workers at so many of its replicas."""
     async with AsyncExitStack() as stack:
         processes = stack.enter_context(ExitStack())
         postgres = KillableServer(processes, KILLABLE)
@@ -210,15 +298,25 @@ async def three_replicas(folder: Path, bus: BusKind, chance: random.Random) -> A
         replicas = []
         for name in REPLICAS:
             link, url = await stack.enter_async_context(freezing_proxy(postgres.url))
-            env = {"MILL_STORE": url, "MILL_EFFECTS": str(folder / "effects")}
+            env = {"MILL_STORE": url, "MILL_EFFECTS": str(folder / "effects"), "MILL_WORKERS": "yes"}
+            ways = [
+                await stack.enter_async_context(proxying(partial(asyncio.open_connection, "127.0.0.1", one.port)))
+                for one in nats
+            ]
             if nats:
-                env["MILL_BUS"] = "nats://" + ",".join(f"127.0.0.1:{server.port}" for server in nats)
-            replicas.append(Replica(name, folder, link, env))
+                env["MILL_BUS"] = "nats://" + ",".join(f"127.0.0.1:{port}" for _, port in ways)
+            replicas.append(Replica(name, folder, link, [proxy for proxy, _ in ways], env))
         await replicas[0].start(balancer)
         for replica in replicas:
             stack.push_async_callback(replica.stop)
         await asyncio.gather(*(replica.start(balancer) for replica in replicas[1:]))
-        yield Cluster(replicas, balancer, postgres, nats, chance)
+        workers = []
+        for replica in replicas[:carriers]:
+            link, port = await stack.enter_async_context(proxying(replica.connect_worker))
+            workers.append(Carrier(folder, link, f"ws://127.0.0.1:{port}"))
+            workers[-1].start()
+            processes.callback(workers[-1].kill)
+        yield Cluster(replicas, balancer, postgres, nats, workers, chance)
 
 
 def _start_nats(stack: ExitStack) -> list[NatsServer]:
@@ -228,7 +326,9 @@ def _start_nats(stack: ExitStack) -> list[NatsServer]:
     servers = []
     for port in ports:
         where = f"nats://127.0.0.1:{port}"
-        servers.append(NatsServer("--cluster_name", "chaos", "--cluster", where, "--routes", routes))
+        # Replicas know the servers by their links only, which can be cut.
+        options = ("--cluster_name", "chaos", "--cluster", where, "--routes", routes, "--no_advertise")
+        servers.append(NatsServer(*options))
         stack.callback(servers[-1].kill)
         servers[-1].start()
     return servers

@@ -1,22 +1,25 @@
-"""A TCP proxy to PostgreSQL's socket that can stop forwarding without closing a connection, as a frozen server does."""
+"""A TCP proxy to a server that can stop forwarding without closing a connection, as a frozen server does."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
 _CHUNK_BYTES = 65_536
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+"""Connects to the server."""
 
 
 class FreezingProxy:
     """Forwards bytes in both directions while it is not frozen."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
         self._thawed = asyncio.Event()
         self._thawed.set()
         self.connections: set[asyncio.Task[None]] = set()
@@ -41,7 +44,7 @@ class FreezingProxy:
         self.connections.add(task)
         try:
             await self._thawed.wait()
-            answers, requests = await asyncio.open_unix_connection(self._path)
+            answers, requests = await self._connect()
             try:
                 await asyncio.gather(self._forward(reader, requests), self._forward(answers, writer))
             finally:
@@ -62,22 +65,28 @@ class FreezingProxy:
 
 
 @asynccontextmanager
+async def proxying(connect: Connect) -> AsyncIterator[tuple[FreezingProxy, int]]:
+    """A proxy, and the port on loopback that it listens on."""
+    proxy = FreezingProxy(connect)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    try:
+        yield proxy, server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        proxy.drop()
+        await server.wait_closed()
+
+
+@asynccontextmanager
 async def freezing_proxy(url: str) -> AsyncIterator[tuple[FreezingProxy, str]]:
-    """A proxy to the server of a URL, and the URL that leads through it."""
+    """A proxy to the PostgreSQL of a URL, and the URL that leads through it."""
     parts = urlsplit(url)
     options = parse_qs(parts.query)
     (folder,) = options.pop("host")
     connection = await asyncpg.connect(url)
     server_port = await connection.fetchval("SHOW port")
     await connection.close()
-    proxy = FreezingProxy(f"{folder}/.s.PGSQL.{server_port}")
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
     user = parts.netloc.rpartition("@")[0] or "postgres"
     query = urlencode({**options, "sslmode": "disable"}, doseq=True)
-    try:
+    async with proxying(partial(asyncio.open_unix_connection, f"{folder}/.s.PGSQL.{server_port}")) as (proxy, port):
         yield proxy, urlunsplit((parts.scheme, f"{user}@127.0.0.1:{port}", parts.path, query, ""))
-    finally:
-        server.close()
-        proxy.drop()
-        await server.wait_closed()

@@ -1,31 +1,47 @@
 """A hub of workflows to be killed: `waypost serve mill.py:hub`; what its tools do is a line in `MILL_EFFECTS`.
 
-`MILL_STORE` and `MILL_BUS` make it one of several replicas.
+`MILL_STORE` and `MILL_BUS` make it one of several replicas; with `MILL_WORKERS` workers may connect.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any, Final
 
 from waypost import Context, Hub
 from waypost.config.models import Workflow
 from waypost.kinds import convert
-from waypost.settings import Bus, Settings
+from waypost.policy.rules import Rule
+from waypost.settings import Bus, Settings, Workers
 
 EFFECTS: Final = Path(os.environ.get("MILL_EFFECTS", os.devnull))
 HOLD: Final = EFFECTS.with_name("hold")
 """While it is there, nothing comes to an end after its effect."""
 PAUSE: Final = 0.005
 """Seconds between an effect and its end, for a kill to fall into."""
+MAX_TOLLS: Final = 6
+TOLL_WINDOW_S: Final = 2.0
+"""So many calls of `toll` are admitted in any such time, at all replicas together."""
 
 hub = Hub(
     "mill",
     version="1.0.0",
     store=os.environ.get("MILL_STORE"),
-    settings=Settings(bus=Bus(url=os.environ.get("MILL_BUS", "auto"))),
+    settings=Settings(
+        bus=Bus(url=os.environ.get("MILL_BUS", "auto")),
+        workers=Workers(port=0) if "MILL_WORKERS" in os.environ else None,
+    ),
+    policies=[
+        Rule(
+            name="tolls",
+            type="rate_limit",
+            config={"max_calls": MAX_TOLLS, "window_seconds": TOLL_WINDOW_S},
+            capabilities=("toll",),
+        )
+    ],
 )
 
 
@@ -60,6 +76,13 @@ async def chore(ticket: str) -> str:
 async def errand(ticket: str) -> str:
     """Have an effect that must not be repeated, in a plain call."""
     _write(f"once {ticket} -\n")
+    return ticket
+
+
+@hub.tool
+async def toll(ticket: str) -> str:
+    """Say when a call ran that a rate limit admitted, by the clock of all processes of the machine."""
+    _write(f"toll {ticket} {time.monotonic()}\n")
     return ticket
 
 

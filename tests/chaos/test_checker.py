@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.chaos.checker import Call, TaskRun, check_instances, check_runs, digest_of
+from tests.chaos.checker import Call, TaskRun, Toll, check_instances, check_rate, check_runs, digest_of
 from tests.contract.linearizability import Operation, Read, Swap, is_linearizable
 from waypost.stores.instances import HistoryEntry
 
@@ -114,7 +114,7 @@ def test_it_agrees_with_a_search_through_all_orders() -> None:
     assert 200 < sum(verdicts) < 1_800
 
 
-TASK: Final = TaskRun("t", "id", is_acknowledged=True, seen=["working", "completed"])
+TASK: Final = TaskRun("t", task="id", is_acknowledged=True, seen=["working", "completed"])
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,7 @@ TASK: Final = TaskRun("t", "id", is_acknowledged=True, seen=["working", "complet
     [
         ("t was done 2 times", TASK, ["t", "t"]),
         ("t was done 2 times", TaskRun("t"), ["t", "t"]),
+        ("although 1 answers said that nothing had begun", TaskRun("t", refusals=1), ["t", "t"]),
         ("acknowledged as done and was not done", TASK, []),
         ("acknowledged as done and was not done", TaskRun("t", is_acknowledged=True), []),
         ("is lost", replace(TASK, seen=["working", "missing"]), ["t"]),
@@ -136,3 +137,27 @@ def test_a_broken_run_is_found(finding: str, run: TaskRun, ledger: list[str]) ->
 def test_nothing_is_found_in_sound_runs() -> None:
     assert check_runs([TASK, TaskRun("u"), TaskRun("v", is_acknowledged=True)], ["t", "u", "v"]) == []
     assert check_runs([TaskRun("u"), replace(TASK, seen=["working", "failed", "failed"])], []) == []
+
+
+def tolls(*invoked: float) -> list[Toll]:
+    """Calls that were sent at these times."""
+    return [Toll(f"t{number}", moment) for number, moment in enumerate(invoked)]
+
+
+def ran(*moments: float) -> dict[str, float]:
+    """When these calls ran."""
+    return {f"t{number}": moment for number, moment in enumerate(moments)}
+
+
+def test_more_calls_in_a_window_than_a_limit_allows_are_found() -> None:
+    assert len(check_rate(tolls(0, 1, 1.8), ran(0.1, 1.1, 1.9), 2, 2.0)) == 1
+    assert check_rate(tolls(5, 0.5, 1.8, 1), ran(5.1, 0.6, 1.9, 1.1), 2, 2.0) == [
+        "3 calls were admitted within 2 s from 0.5, 2 are allowed."
+    ]
+
+
+def test_calls_that_may_have_been_admitted_in_different_windows_are_allowed() -> None:
+    assert check_rate(tolls(0, 1, 2.1), ran(0.1, 1.1, 2.2), 2, 2.0) == []
+    assert check_rate(tolls(0, 1, 1.8), ran(0.1, 1.1, 2.1), 2, 2.0) == []
+    assert check_rate(tolls(0, 1, 1.8, 1.9), ran(0.1, 1.1), 2, 2.0) == []
+    assert check_rate([], {}, 0, 2.0) == []

@@ -19,18 +19,18 @@ from typing import Final, get_args
 import pytest
 
 from tests.chaos import mill as program
-from tests.chaos.checker import FINAL, TaskRun
+from tests.chaos.checker import FINAL, TaskRun, Toll
 from tests.chaos.cluster import BusKind, Cluster, three_replicas
 from tests.chaos.conftest import AS_LONG_AS_IT_TAKES, REPLICAS_S
 from tests.chaos.millers import GONE, Mill, Miller
 from tests.chaos.verdict import AT_REST, Effect, wrong_with
-from tests.chaos.visitor import Refused, Visitor, visiting
+from tests.chaos.visitor import Json, Refused, Visitor, visiting
 from waypost.errors import StoreError
 from waypost.stores.postgres import PostgresDatabase
 from waypost.stores.store import Store
 
 FULL_SOAK_S: Final = 600.0
-LEAST: Final = {"faults": 200, "submits": 10_000, "tasks": 2_000}
+LEAST: Final = {"faults": 200, "submits": 10_000, "worker calls": 5_000, "tasks": 2_000}
 """What has to happen in a soak of ten minutes."""
 AT_ONCE: Final = 3
 MAX_STUCK_S: Final = 60.0
@@ -39,11 +39,20 @@ PAUSE_S: Final = 0.02
 OF_EACH_KIND: Final = 2
 SHARED: Final = ("pure", "safe")
 """The kinds of which several clients move one instance too."""
-NO_TASK: Final = -32602
+UNKNOWN_ID: Final = -32602
+"""The code for a task or a tool that the hub does not know."""
+ERRAND: Final = "errand"
+CARRY: Final = "mill__carry"
+"""The tool and the function of workers that are called, neither of which may be repeated."""
+NOT_BEGUN: Final = ("cannot be reached.", "was called.", "not found in namespace default.", "of this replica offers")
+"""What the hub says of a call of a worker's function that certainly did not begin."""
+TOLL_PAUSE_S: Final = 0.1
+CARRIERS: Final = 2
+"""How many replicas have a worker: calls at the third always cross replicas."""
 
 
 class Runner:
-    """Starts tasks, or plain calls, one after the other, and writes down what became of each."""
+    """Starts tasks, or calls, one after the other, and writes down what became of each."""
 
     def __init__(self, mill: Mill, visitor: Visitor, url: str, name: str) -> None:
         self._mill = mill
@@ -52,17 +61,23 @@ class Runner:
         self._name = name
         self._numbers = count(1)
 
-    def _next(self) -> TaskRun:
-        run = TaskRun(f"{self._name}-{next(self._numbers)}")
+    def _next(self, tool: str) -> TaskRun:
+        run = TaskRun(self._next_ticket(), tool)
         self._mill.evidence.runs.append(run)
         return run
+
+    def _next_ticket(self) -> str:
+        return f"{self._name}-{next(self._numbers)}"
+
+    async def _call(self, tool: str, ticket: str) -> Json:
+        return await self._visitor.stateless(self._url, "tools/call", {"name": tool, "arguments": {"ticket": ticket}})
 
     async def run_tasks(self) -> None:
         """Start a task, follow it to its end, and start the next."""
         while True:
-            run = self._next()
+            run = self._next("chore")
             async with self._mill.patient():
-                run.task = await self._visitor.start_task(self._url, "chore", ticket=run.ticket)
+                run.task = await self._visitor.start_task(self._url, run.tool, ticket=run.ticket)
                 run.is_acknowledged = True
                 await self.follow(run)
 
@@ -73,7 +88,7 @@ class Runner:
                 try:
                     run.seen.append((await self._visitor.task(self._url, run.task))["status"])
                 except Refused as refused:
-                    if refused.error.get("code") != NO_TASK:
+                    if refused.error.get("code") != UNKNOWN_ID:
                         raise
                     run.seen.append("missing")
             await asyncio.sleep(PAUSE_S)
@@ -81,16 +96,45 @@ class Runner:
     async def call_tools(self) -> None:
         """Make one plain call after the other."""
         while True:
-            run = self._next()
+            run = self._next(ERRAND)
             async with self._mill.patient():
-                call = {"name": "errand", "arguments": {"ticket": run.ticket}}
-                result = await self._visitor.stateless(self._url, "tools/call", call)
-                run.is_acknowledged = not result.get("isError")
+                run.is_acknowledged = not (await self._call(run.tool, run.ticket)).get("isError")
             await asyncio.sleep(PAUSE_S)
+
+    async def call_workers(self) -> None:
+        """Call a worker's function again and again; a call that certainly did not begin is made again as it was."""
+        while True:
+            run = self._next(CARRY)
+            while await self._is_refused(run):
+                run.refusals += 1
+                await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
+
+    async def _is_refused(self, run: TaskRun) -> bool:
+        """Make a call; whether the answer says that nothing began."""
+        async with self._mill.patient():
+            try:
+                result = await self._call(run.tool, run.ticket)
+            except Refused as refused:
+                if refused.error.get("code") != UNKNOWN_ID:
+                    raise
+                return True
+            run.is_acknowledged = not result.get("isError")
+            return not run.is_acknowledged and any(words in result["content"][0]["text"] for words in NOT_BEGUN)
+        return False
+
+    async def pay_tolls(self) -> None:
+        """Make more calls than the rate limit admits."""
+        while True:
+            toll = Toll(self._next_ticket(), time.monotonic())
+            self._mill.evidence.tolls.append(toll)
+            async with self._mill.patient():
+                await self._call("toll", toll.ticket)
+            await asyncio.sleep(TOLL_PAUSE_S)
 
 
 def start_load(group: asyncio.TaskGroup, mill: Mill, visitor: Visitor, url: str) -> list[asyncio.Task[None]]:
-    """All clients; what else crosses replicas, such as calls of workers and limits of rates, is added here."""
+    """All clients of workflows, tasks, tools, workers and rate limits."""
     clients = [Miller(mill, f"{kind}-{n}", kind) for kind in program.KINDS for n in range(OF_EACH_KIND)]
     for kind in SHARED:
         shared = asyncio.get_running_loop().create_future()
@@ -98,6 +142,8 @@ def start_load(group: asyncio.TaskGroup, mill: Mill, visitor: Visitor, url: str)
     works: list[Callable[[], Awaitable[None]]] = [client.work for client in clients]
     works += [Runner(mill, visitor, url, f"task-{n}").run_tasks for n in range(6)]
     works += [Runner(mill, visitor, url, f"call-{n}").call_tools for n in range(2)]
+    works += [Runner(mill, visitor, url, f"carry-{n}").call_workers for n in range(8)]
+    works += [Runner(mill, visitor, url, f"toll-{n}").pay_tolls for n in range(4)]
     return [group.create_task(_run(work)) for work in works]
 
 
@@ -159,7 +205,8 @@ def read_ledger(folder: Path, mill: Mill) -> None:
     """What the tools of all replicas did."""
     lines = [line.split() for line in (folder / "effects").read_text().splitlines()]
     mill.evidence.ledger = [ticket for kind, ticket, _ in lines if kind == "once"]
-    mill.evidence.effects = [Effect(*line) for line in lines if line[0] != "once"]
+    mill.evidence.ran = {ticket: float(moment) for kind, ticket, moment in lines if kind == "toll"}
+    mill.evidence.effects = [Effect(*line) for line in lines if line[0] not in ("once", "toll")]
 
 
 def summarize(mill: Mill, faults: Mapping[str, int]) -> Counter[str]:
@@ -172,7 +219,14 @@ def summarize(mill: Mill, faults: Mapping[str, int]) -> Counter[str]:
             "submits without an answer": sum(bool(call.ticket) and not call.version for call in evidence.calls),
             "tasks": sum(bool(run.task) for run in evidence.runs),
             "tasks failed": sum(run.seen[-1:] == ["failed"] for run in evidence.runs),
-            "plain calls": sum(run.is_acknowledged and not run.task for run in evidence.runs),
+            "plain calls": sum(run.is_acknowledged and run.tool == ERRAND for run in evidence.runs),
+            "worker calls": sum(run.is_acknowledged and run.tool == CARRY for run in evidence.runs),
+            "worker calls refused": sum(run.refusals for run in evidence.runs),
+            "worker calls without an answer": sum(
+                not run.is_acknowledged and run.tool == CARRY for run in evidence.runs
+            ),
+            "calls under the rate limit": len(evidence.ran),
+            "calls beyond it": len(evidence.tolls) - len(evidence.ran),
             "unknown outcomes": mill.unknown,
         }
     )
@@ -188,7 +242,7 @@ def test_replicas_survive_faults_of_every_kind(tmp_path: Path, bus: BusKind) -> 
         async with (
             asyncio.timeout(soak * 2 + 180),
             visiting(CALL_S) as visitor,
-            three_replicas(tmp_path, bus, chance) as cluster,
+            three_replicas(tmp_path, bus, chance, carriers=CARRIERS) as cluster,
         ):
             if soak:
                 cluster.freeze_s = 30.0
@@ -213,7 +267,7 @@ def test_replicas_survive_faults_of_every_kind(tmp_path: Path, bus: BusKind) -> 
     sys.stderr.write(f"\n{bus}: {dict(done)}; {dict(faults)}\n")
     wrong = wrong_with(mill.evidence)
     assert not wrong, f"seed {seed}: {len(wrong)} problems: {wrong[:20]}"
-    assert all(done[what] for what in ("submits", "tasks", "plain calls"))
+    assert all(done[what] for what in ("submits", "tasks", "plain calls", "worker calls", "calls under the rate limit"))
     wanted = {what: number * min(1, soak / FULL_SOAK_S) for what, number in LEAST.items()}
     too_few = {what: done[what] for what, number in wanted.items() if done[what] < number}
     assert not too_few, f"nothing is wrong, but it was too little to tell: {too_few} of {wanted}"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from tests.chaos.checker import Call, TaskRun, check_instances, check_runs
+from tests.chaos.checker import Call, TaskRun, Toll, check_instances, check_rate, check_runs
+from tests.chaos.mill import MAX_TOLLS, TOLL_WINDOW_S
 from waypost.stores.instances import HistoryEntry, InstanceRecord
 
 AT_REST: Final = frozenset({"waiting_for_action", "succeeded"})
@@ -41,7 +42,10 @@ class Evidence:
     effects: list[Effect] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     runs: list[TaskRun] = field(default_factory=list)
-    """Tasks and plain calls."""
+    """Tasks and calls."""
+    tolls: list[Toll] = field(default_factory=list)
+    ran: dict[str, float] = field(default_factory=dict)
+    """When those ran that the rate limit admitted, by ticket."""
     ledger: list[str] = field(default_factory=list)
     """The tickets of those that had their effect."""
     instances: dict[str, InstanceRecord] = field(default_factory=dict)
@@ -59,6 +63,7 @@ def wrong_with(evidence: Evidence) -> list[str]:
         *_stuck(evidence),
         *check_instances(evidence.calls, evidence.histories),
         *check_runs(evidence.runs, evidence.ledger),
+        *check_rate(evidence.tolls, evidence.ran, MAX_TOLLS, TOLL_WINDOW_S),
     ]
 
 

@@ -81,7 +81,12 @@ class Serving:
 
     def find_url(self, within: float = PATIENCE) -> str:
         """Where it is, as soon as it is ready."""
-        return self.wait_for(" is ready at ", within=within).rpartition(" ")[2]
+        ready = self.wait_for(" is ready at ", within=within)
+        return ready.partition(" is ready at ")[2].partition(", for workers at ")[0]
+
+    def find_worker_url(self) -> str:
+        """Where workers connect to, once it is ready."""
+        return self.wait_for(", for workers at ").rpartition(" ")[2]
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
