@@ -118,7 +118,7 @@ PUBLIC = {
     "stores": """
         AuditEntry Block Budget BudgetStore DATA_VARIABLE DEFAULT_RETENTION_S HIDDEN_SCOPE Database Document Documents
         Entry HistoryEntry Holding InstanceFilter InstanceRecord Job Jobs LAST MAX_KEY_BYTES Note
-        Place RequestRecord Reservation Secret SessionRecord SqliteDatabase Store StoredEvent TaskRecord
+        Place RequestRecord Reservation Secret SessionRecord SqliteDatabase Store StoredEvent TaskCall TaskRecord
         WORKFLOW_PREFIX data_directory derive_key detect_persisted directory from_json is_key schema shorten_key
         PROXY Replica ReplicaStatus ReplicaStore WorkerRecord WorkerStore sqlite to_json urls
     """,

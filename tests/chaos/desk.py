@@ -106,6 +106,13 @@ async def endless(folder: str) -> str:
     return "never"
 
 
+@hub.tool(task="required", annotations={"idempotentHint": True})
+async def repeat(folder: str) -> str:
+    """Say that it began, in a file of its process, and wait until a file is there."""
+    mark(folder, f"began-{os.getpid()}")
+    return await linger(folder)
+
+
 @hub.tool(task="required")
 async def ask(ctx: Context) -> str:
     """Ask for a name and greet."""

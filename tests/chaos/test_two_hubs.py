@@ -162,6 +162,64 @@ async def test_one_hub_survives_the_other_and_says_what_was_lost(pair: Pair, vis
     assert (await visitor.task(pair.b, done))["result"]["content"][0]["text"] == "in time"
 
 
+async def has_begun_at(hub: Serving, folder: Path) -> None:
+    """Wait until the tool that may be repeated runs at a hub."""
+
+    async def look() -> bool | None:
+        return (folder / f"began-{hub.process.pid}").exists() or None
+
+    await eventually(look, "it never began")
+
+
+async def is_taken_over(pair: Pair, visitor: Visitor, task: str) -> None:
+    """Ask the second hub for a task until it runs there."""
+
+    async def look() -> bool | None:
+        assert (await visitor.task(pair.b, task))["status"] == "working"
+        return (pair.folder / f"began-{pair.second.process.pid}").exists() or None
+
+    await eventually(look, "the other hub does not run it")
+
+
+@visited
+async def test_a_task_of_an_idempotent_tool_is_run_again_by_the_other_hub(pair: Pair, visitor: Visitor) -> None:
+    task = await visitor.start_task(pair.a, "repeat", folder=str(pair.folder))
+    await has_begun_at(pair.first, pair.folder)
+    kill(pair.first)
+    await is_taken_over(pair, visitor, task)
+    (pair.folder / "go").touch()
+    done = await visitor.task_is(pair.b, task, "completed")
+    assert done["result"]["content"][0]["text"] == "done"
+
+
+@visited
+async def test_a_task_of_a_session_is_run_again_by_the_other_hub(pair: Pair, visitor: Visitor) -> None:
+    await visitor.initialize(pair.a)
+    call = {"name": "repeat", "arguments": {"folder": str(pair.folder)}, "task": {}}
+    about = {"taskId": (await visitor.in_session(pair.a, "tools/call", call))["task"]["taskId"]}
+    await has_begun_at(pair.first, pair.folder)
+    kill(pair.first)
+    waiting = asyncio.create_task(visitor.in_session(pair.b, "tasks/result", about))
+    await has_begun_at(pair.second, pair.folder)
+    (pair.folder / "go").touch()
+    assert (await waiting)["content"][0]["text"] == "done"
+
+
+@visited
+async def test_a_hub_that_was_stopped_for_long_leaves_its_task_to_the_other(pair: Pair, visitor: Visitor) -> None:
+    task = await visitor.start_task(pair.a, "repeat", folder=str(pair.folder))
+    await has_begun_at(pair.first, pair.folder)
+    pair.first.signal(signal.SIGSTOP)
+    try:
+        await is_taken_over(pair, visitor, task)
+    finally:
+        pair.first.signal(signal.SIGCONT)
+    (pair.folder / "go").touch()
+    for url in (pair.b, pair.a):
+        done = await visitor.task_is(url, task, "completed")
+        assert done["result"]["content"][0]["text"] == "done"
+
+
 async def resume_after_kill(visitor: Visitor, hub: Serving, other: Callable[[], str]) -> Any:
     """Start a call at a hub, kill it, and resume the stream elsewhere; the response that comes there."""
     async with visitor.calling(hub.url, "stall") as events:

@@ -3,6 +3,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.protocol.conftest import Json, asynchronous, idle, until
@@ -14,7 +15,7 @@ from waypost.protocol.relay import Liveness
 from waypost.protocol.tasks import RunningTask, Tasks, detailed_task, legacy_task, modern_task, now
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
-from waypost.stores.tasks import TaskRecord
+from waypost.stores.tasks import TaskCall, TaskRecord
 from waypost.wire.versions import V2026_07_28
 
 ADA = Principal("ada")
@@ -38,8 +39,8 @@ class Background:
 class Bench:
     """Tasks with a store to look into."""
 
-    def __init__(self, limit: int = 100) -> None:
-        self.host = Background()
+    def __init__(self, limit: int = 100, host: Background | None = None) -> None:
+        self.host = host or Background()
         self.store = self.host.store.tasks
         self.tasks = Tasks(self.host, Liveness(self.host), limit=limit)
         self.seen: list[TaskRecord] = []
@@ -394,3 +395,101 @@ async def test_a_task_whose_time_is_over_while_the_hub_stops_says_so_of_itself_a
         await task.ended.wait()
         assert task.record.status == "failed"
     assert other.record.status_message == "The server was stopped while the task was running."
+
+
+def call(**what: Any) -> TaskCall:
+    return TaskCall(**{"tool": "job", "arguments": {"n": 1}, "version": V2026_07_28, "capabilities": {}, **what})
+
+
+async def leave_behind(bench: Bench, **what: Any) -> str:
+    """A task of a process that has ended; its id."""
+    made = record(holder="gone", expires_at=bench.tasks.time() + 3600, **what)
+    await bench.host.store.open()
+    return (await bench.store.save(made)).id
+
+
+def repeats(bench: Bench) -> list[TaskCall]:
+    """Let calls be made again, and complete at once; those that were."""
+    made: list[TaskCall] = []
+
+    async def run(_task: RunningTask, again: TaskCall) -> Json:
+        made.append(again)
+        return DONE
+
+    bench.tasks.run_again = run
+    return made
+
+
+@asynchronous
+async def test_the_call_of_a_dead_process_is_made_again_under_the_same_id() -> None:
+    bench = Bench()
+    made = repeats(bench)
+    task_id = await leave_behind(bench, status="input_required", input_requests={"a-1": {}}, call=call())
+    found = await bench.tasks.find(task_id, ADA)
+    assert (found.id, found.status, found.input_requests) == (task_id, "working", {})
+    await until(lambda: task_id not in bench.tasks._running)
+    ended = await bench.store.load(task_id)
+    assert ended is not None
+    assert (ended.status, ended.result, ended.call) == ("completed", DONE, None)
+    assert made == [call(runs=2)]
+
+
+@asynchronous
+async def test_a_call_that_ended_its_process_too_often_is_not_made_again() -> None:
+    bench = Bench()
+    made = repeats(bench)
+    task_id = await leave_behind(bench, call=call(runs=module.MAX_RUNS))
+    lost = await bench.tasks.find(task_id, ADA)
+    assert (lost.status, lost.status_message, lost.call) == ("failed", module.LOST["status_message"], None)
+    assert made == []
+
+
+@asynchronous
+async def test_a_call_is_made_again_once_although_two_replicas_are_asked_at_once() -> None:
+    first = Bench()
+    second = Bench(host=first.host)
+    made, other = repeats(first), repeats(second)
+    task_id = await leave_behind(first, call=call())
+    found = await asyncio.gather(*(bench.tasks.find(task_id, ADA) for bench in (first, second, first, second)))
+    assert {one.status for one in found} <= {"working", "completed"}
+    assert len(made + other) == 1
+
+
+@asynchronous
+async def test_a_call_waits_to_be_made_again_until_its_principal_may_run_another_task() -> None:
+    bench = Bench(limit=1)
+    made = repeats(bench)
+    running = await bench.run(hang)
+    task_id = await leave_behind(bench, call=call())
+    assert (await bench.tasks.find(task_id, ADA)).status == "working"
+    assert made == []
+    await running.cancel()
+    await until(lambda: not bench.tasks._running)
+    await bench.tasks.find(task_id, ADA)
+    await until(lambda: not bench.tasks._running)
+    assert made == [call(runs=2)]
+
+
+@asynchronous
+async def test_a_process_that_was_taken_for_dead_writes_nothing_to_a_task_that_another_runs() -> None:
+    bench = Bench()
+    task = await bench.run(hang)
+    await idle()
+    elsewhere = await bench.store.save(msgspec.structs.replace(task.record, holder="other"))
+    await bench.tasks.refresh(task.record.id)
+    await task.ended.wait()
+    await until(lambda: not bench.tasks._running)
+    assert await bench.store.load(task.record.id) == elsewhere
+
+
+@asynchronous
+async def test_a_call_with_a_secret_of_the_hub_is_not_kept() -> None:
+    bench = Bench()
+    bench.store.secrets.set(["hunter2-hunter2"])
+    kept = await bench.tasks.start(ADA, V2026_07_28, call=call())
+    assert kept.record.call == call()
+    hidden = await bench.tasks.start(ADA, V2026_07_28, call=call(arguments={"key": "hunter2-hunter2"}))
+    assert hidden.record.call is None
+    stored = await bench.store.load(hidden.record.id)
+    assert stored is not None
+    assert stored.call is None

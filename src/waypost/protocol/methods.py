@@ -6,7 +6,7 @@ The functions for tasks stand in a module of their own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -45,8 +45,8 @@ from waypost.protocol.responses import EMPTY, URI_PREFIX, Answer
 from waypost.protocol.session import session_of
 from waypost.protocol.streams import EventStream
 from waypost.protocol.task_methods import call_as_task, may_be_task, require_extension
-from waypost.protocol.tasks import detailed_task
-from waypost.stores.tasks import TaskRecord
+from waypost.protocol.tasks import RunningTask, detailed_task
+from waypost.stores.tasks import TaskCall, TaskRecord
 from waypost.suggestions import did_you_mean, preselect
 from waypost.wire import downgrade, messages, params, versions
 from waypost.wire.content import Text
@@ -128,6 +128,13 @@ async def _call_for_task(engine: Engine, given: params.CallTool, exchange: Excha
     if versions.is_modern(exchange.version):
         data["resultType"] = "complete"
     return data if answer.meta is None else {**data, "_meta": answer.meta}
+
+
+def call_again(engine: Engine, task: RunningTask, call: TaskCall) -> Coroutine[Any, Any, dict[str, Any]]:
+    """Make the call of a task again, whose process has ended."""
+    given = params.CallTool(name=call.tool, arguments=call.arguments)
+    exchange = task_methods.rebuild_exchange(engine, task, call)
+    return _call_for_task(engine, given, exchange, task.record.ttl_ms / 1000)
 
 
 async def _run_call(engine: Engine, given: params.CallTool, exchange: Exchange, longest: float | None) -> Result:

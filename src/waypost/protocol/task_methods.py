@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -20,7 +21,7 @@ from waypost.capabilities.questions import InputNeeded, Question
 from waypost.errors import CapabilityNotSupported, InvalidParams, MethodNotFound, NoAnswer, StoreUnavailable
 from waypost.loops import maybe_await
 from waypost.protocol.engine import Engine
-from waypost.protocol.exchange import Asker, Exchange
+from waypost.protocol.exchange import CLOSED_OUTLET, Asker, Exchange
 from waypost.protocol.responses import CALL_FAILED, EMPTY, Answer
 from waypost.protocol.rounds import Rounds
 from waypost.protocol.session import SESSION_ENDED, LegacySession, SessionOutlet, session_of
@@ -36,7 +37,7 @@ from waypost.protocol.tasks import (
     modern_task,
     status_notification,
 )
-from waypost.stores.tasks import TaskRecord
+from waypost.stores.tasks import TaskCall, TaskRecord
 from waypost.wire import params, versions
 from waypost.wire.messages import encode
 from waypost.wire.params import decode_cursor, encode_cursor
@@ -46,6 +47,8 @@ Call = Callable[[Exchange, float], Coroutine[Any, Any, dict[str, Any]]]
 """Makes the call for an exchange, with at most so many seconds to run; returns the result as data."""
 
 _MAX_SECONDS: Final = MAX_TTL_MS / 1000
+_MAX_CALL_BYTES: Final = 256 * 1024
+"""A larger call is not kept with its task: each change of the task would write it again."""
 
 
 class TaskAsker:
@@ -145,11 +148,12 @@ async def call_as_task(
 ) -> Answer:
     """The task that a call has become, or the result of a call that was quick."""
     if not versions.is_modern(exchange.version):
-        return await _start_in_session(engine, given, exchange, call)
+        return await _start_in_session(engine, tool, given, exchange, call)
     asker = TaskAsker(exchange.asker)
     exchange.asker = asker
+    again = _to_repeatable(tool, given, exchange)
     if tool.mcp.task == "required":
-        asker.task = await engine.tasks.start(exchange.principal, exchange.version)
+        asker.task = await engine.tasks.start(exchange.principal, exchange.version, call=again)
     work = asyncio.get_running_loop().create_task(call(exchange, _MAX_SECONDS))
     if asker.task is None:
         try:
@@ -159,7 +163,7 @@ async def call_as_task(
                 raise InputNeeded
             if not done:
                 with suppress(StoreUnavailable):  # the client waits for the result, as for any other call
-                    asker.task = await engine.tasks.start(exchange.principal, exchange.version)
+                    asker.task = await engine.tasks.start(exchange.principal, exchange.version, call=again)
             if asker.task is None:
                 result = await work
                 meta, _ = result.pop("_meta", None), result.pop("resultType")  # both are added again with the answer
@@ -171,27 +175,62 @@ async def call_as_task(
     return Answer(encode(modern_task(asker.task.record)), result_type="task")
 
 
-async def _start_in_session(engine: Engine, given: params.CallTool, exchange: Exchange, call: Call) -> Answer:
+async def _start_in_session(
+    engine: Engine, tool: Capability, given: params.CallTool, exchange: Exchange, call: Call
+) -> Answer:
     session = session_of(exchange)
     ttl = None if given.task is UNSET else given.task.ttl
-    task = await engine.tasks.start(exchange.principal, exchange.version, ttl, owner=session.id)
+    again = _to_repeatable(tool, given, exchange, session.id)
+    task = await engine.tasks.start(exchange.principal, exchange.version, ttl, session.id, again)
     # The request is answered now, so the work needs an exchange of its own; the session does not expire meanwhile.
     detached = exchange.detach(SessionOutlet(session))
     detached.asker = SessionTaskAsker(session, task)
+    task.on_change = partial(_notify, session)
     task_id = task.record.id
-
-    def notify(record: TaskRecord) -> None:
-        if record.id == task_id:
-            session.push(status_notification(record))
-            if record.is_over:
-                stop_watching()
-
-    stop_watching = engine.tasks.watch(notify)
     work = asyncio.get_running_loop().create_task(call(detached, task.record.ttl_ms / 1000))
     session.tasks.add(task_id)
     work.add_done_callback(lambda _: session.tasks.discard(task_id))
     engine.tasks.follow(task, work)
     return Answer(encode({"task": legacy_task(task.record)}), {RELATED_TASK: {"taskId": task_id}})
+
+
+def _notify(session: LegacySession, record: TaskRecord) -> None:
+    """Notify a session of a change of one of its tasks."""
+    session.push(status_notification(record))
+
+
+def _to_repeatable(
+    tool: Capability, given: params.CallTool, exchange: Exchange, session_id: str | None = None
+) -> TaskCall | None:
+    """What another process needs to make a call again, where that is safe and not too large to keep."""
+    annotations = getattr(tool.definition, "annotations", UNSET)
+    if annotations is UNSET or annotations.get("idempotentHint") is not True:
+        return None
+    call = TaskCall(
+        tool=given.name,
+        arguments=given.arguments or {},
+        version=exchange.version,
+        capabilities=dict(exchange.client_capabilities),
+        session=session_id,
+    )
+    return call if len(encode(call)) <= _MAX_CALL_BYTES else None
+
+
+def rebuild_exchange(engine: Engine, task: RunningTask, call: TaskCall) -> Exchange:
+    """The exchange of a call that is made again for its task; its questions go where those of the first one went."""
+    session = None if call.session is None else engine.sessions.get(call.session)
+    outlet = CLOSED_OUTLET if session is None else SessionOutlet(session)
+    exchange = Exchange(f"task-{task.record.id}", call.version, outlet, session)
+    exchange.principal = task.principal
+    exchange.meta = params.RequestMeta(client_capabilities=call.capabilities)
+    if session is not None:
+        exchange.asker = SessionTaskAsker(session, task)
+        task.on_change = partial(_notify, session)
+    elif call.session is None:
+        asker = TaskAsker(None)
+        asker.task = task
+        exchange.asker = asker
+    return exchange
 
 
 _PAGE_SIZE: Final = 100

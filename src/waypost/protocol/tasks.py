@@ -2,8 +2,9 @@
 
 A `RunningTask` is work that runs in this process. Each change of its record is written to the store, fenced by the
 record's version, before clients are notified; another replica on the same store may cancel it or leave answers there.
-`Tasks` starts them, finds them for the principal that started them, and sends heartbeats for this process: a task whose
-holder has stopped sending them is lost.
+`Tasks` starts them, finds them for the principal that started them, and sends heartbeats for this process. A task whose
+holder has stopped sending them has failed, or, if its tool is idempotent, is run again by the replica that is asked for
+it next, with the rights of the caller that asks.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -26,7 +27,7 @@ from waypost.execution.limits import Shares
 from waypost.protocol.relay import HEARTBEAT_S, TASK_CHANGED, Liveness
 from waypost.protocol.responses import to_failure
 from waypost.protocol.streams import Outlet, StreamHost
-from waypost.stores.tasks import TaskRecord
+from waypost.stores.tasks import TaskCall, TaskRecord
 from waypost.wire import messages
 
 if TYPE_CHECKING:
@@ -92,7 +93,14 @@ LOST: Final[dict[str, Any]] = {
     "status_message": _STOPPED,
 }
 """How a task ends whose process has ended."""
+_ENDED: Final[dict[str, Any]] = {"input_requests": {}, "answers": {}, "holder": "", "call": None}
+"""What every task that has ended has no longer."""
 _MAX_RETRY_PAUSE_S: Final = 30.0
+MAX_RUNS: Final = 3
+"""How often the call of a task is made: one that ends its process each time must not end all replicas."""
+
+
+Watcher = Callable[[TaskRecord], None]
 
 
 class TaskRecords(Protocol):
@@ -117,6 +125,10 @@ class RunningTask:
         """The id of the session that started it, the only one to which its questions are sent."""
         self.work: asyncio.Task[dict[str, Any]] | None = None
         self.ended = asyncio.Event()
+        self.is_taken_over = False
+        """Whether another replica runs it by now, because this process was taken for dead; nothing is written then."""
+        self.on_change: Watcher | None = None
+        """Called with its record after each change that is made here."""
         self._records = records
         self._version = version
         self._questions: dict[str, asyncio.Future[Any]] = {}
@@ -239,8 +251,10 @@ class RunningTask:
             stored = await self._records.load(self.record.id)
             if stored is None:
                 stored = msgspec.structs.replace(self.record, status="cancelled", status_message=CANCELLED)
-            self.record = stored
-        if stored.is_over:
+            self.is_taken_over = not stored.is_over and stored.holder != self.record.holder
+            if not self.is_taken_over:
+                self.record = stored
+        if stored.is_over or self.is_taken_over:
             self._cancel_work()
         elif stored.answers:
             await self.answer(stored.answers)
@@ -252,7 +266,7 @@ class RunningTask:
     async def _end(self, **changes: Any) -> bool:
         expires_at = self._records.time() + self.record.ttl_ms / 1000
         return await self._update(
-            lambda _: {"input_requests": {}, "answers": {}, "holder": "", "expires_at": expires_at, **changes}
+            lambda _: {**_ENDED, "expires_at": expires_at, **changes},
         )
 
     async def _end_with_retries(self, **changes: Any) -> None:
@@ -274,7 +288,7 @@ class RunningTask:
         """Write a change of the current record; false when the task is over."""
         while True:
             async with self._lock:
-                if self.record.is_over:
+                if self.record.is_over or self.is_taken_over:
                     return False
                 fresh = msgspec.structs.replace(self.record, updated_at=now(), **changes(self.record))
                 try:
@@ -282,6 +296,8 @@ class RunningTask:
                 except StaleVersion:
                     pass
                 else:
+                    if self.on_change is not None:
+                        self.on_change(self.record)
                     return True
             # Another replica wrote the task. `refresh` takes the lock, so it is called outside of it.
             await self.refresh()
@@ -293,7 +309,8 @@ _DEFAULT_TTL_MS: Final = 3_600_000
 _POLL_MS: Final = 500
 
 Work = Coroutine[Any, Any, dict[str, Any]]
-Watcher = Callable[[TaskRecord], None]
+RunAgain = Callable[["RunningTask", TaskCall], Work]
+"""Makes the call of a task again."""
 
 
 class Tasks:
@@ -310,6 +327,7 @@ class Tasks:
         """Set when another replica wrote a task whose result a client waits for here."""
         self._heartbeat: asyncio.Task[None] | None = None
         self._no_tasks = asyncio.Event()
+        self.run_again: RunAgain | None = None
 
     def time(self) -> float:
         """The time that all replicas share."""
@@ -321,7 +339,12 @@ class Tasks:
         return lambda: self._watchers.remove(watcher)
 
     async def start(
-        self, principal: Principal, version: str, ttl_ms: int | None = None, owner: str | None = None
+        self,
+        principal: Principal,
+        version: str,
+        ttl_ms: int | None = None,
+        owner: str | None = None,
+        call: TaskCall | None = None,
     ) -> RunningTask:
         """A new task in the store, without work yet; `Busy` when too many run."""
         if not self._shares.try_take(principal.id):
@@ -339,19 +362,53 @@ class Tasks:
             # Once for the work, and once more for its result to be fetched.
             expires_at=self.time() + 2 * ttl / 1000,
             holder=self._liveness.holder,
+            call=call,
         )
-        task = self._running[record.id] = RunningTask(record, self, version, principal, owner)
+        task = RunningTask(record, self, version, principal, owner)
+        await self._hold(task, self._host.store.tasks.save)
+        return task
+
+    async def _hold(self, task: RunningTask, save: Callable[[TaskRecord], Awaitable[TaskRecord]]) -> None:
+        """Write that this process runs a task, for which a share was taken."""
+        self._running[task.record.id] = task
         try:
             await self._start_heartbeat()
-            task.record = await self._host.store.tasks.save(record)
+            task.record = await save(task.record)
         except BaseException:
             self._forget(task)
             raise
-        return task
 
     def _forget(self, task: RunningTask) -> None:
-        del self._running[task.record.id]
+        if self._running.get(task.record.id) is task:  # else another replica had it, and lost it to this one again
+            del self._running[task.record.id]
         self._shares.give_back(task.record.principal)
+
+    def _get_running(self, task_id: str) -> RunningTask | None:
+        task = self._running.get(task_id)
+        return None if task is None or task.is_taken_over else task
+
+    async def _take_over(self, record: TaskRecord, principal: Principal) -> TaskRecord:
+        """End a task whose holder is gone, or make its call again; `StaleVersion` where another replica was faster."""
+        call = record.call
+        if call is None or call.runs >= MAX_RUNS or self.run_again is None or self.is_stopping:
+            return await self.save(self._end_record(record, **LOST))
+        if not self._shares.try_take(principal.id):
+            return record  # the next request tries again
+        call = msgspec.structs.replace(call, runs=call.runs + 1)
+        fresh = msgspec.structs.replace(
+            record,
+            status="working",
+            holder=self._liveness.holder,
+            input_requests={},
+            answers={},
+            call=call,
+            updated_at=now(),
+        )
+        task = RunningTask(fresh, self, call.version, principal, call.session)
+        await self._hold(task, self.save)
+        _log.info("the task %s of a process that ended is run again", record.id)
+        self.follow(task, asyncio.get_running_loop().create_task(self.run_again(task, call)))
+        return task.record
 
     def follow(self, task: RunningTask, work: asyncio.Task[dict[str, Any]]) -> None:
         """Run a task's work in the background, until it ends or its time to live is over."""
@@ -385,13 +442,13 @@ class Tasks:
         return saved
 
     async def find(self, task_id: str, principal: Principal) -> TaskRecord:
-        """The current record of a principal's task; one whose holder is gone has failed.
+        """The current record of a principal's task; one whose holder is gone has failed, or is run again here.
 
         An unknown id and another principal's task are answered alike, after one query each, so that a caller cannot
         distinguish them by the time it takes.
         """
         while True:
-            running = self._running.get(task_id)
+            running = self._get_running(task_id)
             if running is not None and running.record.principal == principal.id:
                 return running.record
             record = self._unless_expired(await self._host.store.tasks.own(task_id, principal.id))
@@ -400,13 +457,13 @@ class Tasks:
             if record.is_over or await self._is_held_elsewhere(record):
                 return record
             try:
-                return await self.save(self._end_record(record, **LOST))
+                return await self._take_over(record, principal)
             except StaleVersion:
                 continue
 
     async def cancel(self, record: TaskRecord) -> TaskRecord:
         """Stop a task, on whichever replica it runs; returns its record after that."""
-        running = self._running.get(record.id)
+        running = self._get_running(record.id)
         if running is not None:
             await running.cancel()
             return running.record
@@ -416,7 +473,7 @@ class Tasks:
 
     async def answer(self, record: TaskRecord, responses: Mapping[str, Any]) -> None:
         """Give answers to a task, on whichever replica it runs."""
-        running = self._running.get(record.id)
+        running = self._get_running(record.id)
         if running is not None:
             await running.answer(responses)
             return
@@ -426,11 +483,11 @@ class Tasks:
 
     async def result(self, record: TaskRecord, principal: Principal, session_id: str, outlet: Outlet) -> TaskRecord:
         """Wait until a task has ended; its questions go to its own session through `outlet` meanwhile."""
-        running = self._running.get(record.id)
+        running = self._get_running(record.id)
         if running is not None:
             with running.route_questions_to(outlet) if session_id == running.owner else nullcontext():
                 await running.ended.wait()
-            return running.record
+            record = running.record  # of a task that was taken over, another replica writes the end
         changed = self._changed_elsewhere.setdefault(record.id, asyncio.Event())
         while not record.is_over:
             with suppress(TimeoutError):  # the bus may lose the announcement, and a dead holder sends none
@@ -445,7 +502,7 @@ class Tasks:
         changed = self._changed_elsewhere.get(task_id)
         if changed is not None:
             changed.set()
-        task = self._running.get(task_id)
+        task = self._get_running(task_id)
         if task is not None and not task.record.is_over:
             with suppress(StoreUnavailable):  # the next heartbeat looks again
                 await task.refresh()
@@ -515,7 +572,8 @@ class Tasks:
     async def _refresh_changed(self) -> None:
         held = await self._host.store.tasks.held(self._liveness.holder)
         for task in tuple(self._running.values()):
-            if not task.record.is_over and held.get(task.record.id) != task.record.version:
+            is_mine = not task.record.is_over and not task.is_taken_over
+            if is_mine and held.get(task.record.id) != task.record.version:
                 await task.refresh()
 
     def _unless_expired(self, record: TaskRecord | None) -> TaskRecord | None:
@@ -523,5 +581,4 @@ class Tasks:
 
     def _end_record(self, record: TaskRecord, **changes: Any) -> TaskRecord:
         expires_at = self.time() + record.ttl_ms / 1000
-        changes |= {"holder": "", "input_requests": {}, "answers": {}, "expires_at": expires_at, "updated_at": now()}
-        return msgspec.structs.replace(record, **changes)
+        return msgspec.structs.replace(record, **{**_ENDED, **changes, "expires_at": expires_at, "updated_at": now()})

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from waypost.policy.audit import AuditChains, AuditLog, writer
 from waypost.policy.capability_tokens import CapabilityTokens
 from waypost.policy.guard import PolicyGuard
 from waypost.policy.rules import Policy, Rule
+from waypost.protocol import methods
 from waypost.protocol.engine import Engine, Host
 from waypost.protocol.relay import Relay
 from waypost.settings import DEFAULT_BUS, Settings
@@ -112,6 +114,7 @@ def build_core(host: Host, registry: Registry, settings: Settings, options: Core
         pool=Pool(limits.max_threads, max_stuck=limits.max_stuck_threads),
     )
     engine = Engine(host, registry, pipeline, settings, store, options.secret)
+    engine.tasks.run_again = partial(methods.call_again, engine)
     secret = Secret(data_dir, options.secret)
     anchors = Anchors(store, settings.audit.anchor, engine.background)
     chains = AuditChains(store, secret, data_dir, anchors, settings.audit.max_bytes, settings.audit.retention_s)

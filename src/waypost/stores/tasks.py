@@ -27,27 +27,47 @@ from waypost.stores.schema import HOLDERS, REQUESTS, TASKS
 from waypost.stores.secrecy import StoredSecrets
 
 
-class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one task; `result` and `error` are what `tasks/get` answers once it has ended.
+class TaskCall(msgspec.Struct, frozen=True, kw_only=True):
+    """The call of an idempotent tool that runs as a task: what is needed to make it again."""
 
-    `holder` is the process that runs it; `answers` are the client's answers that the task has not read yet; `version`
-    is 0 until it is saved.
-    """
+    tool: str
+    arguments: dict[str, Any]
+    version: str
+    """The version of the protocol that its client speaks."""
+    capabilities: dict[str, Any]
+    """What the client declared to support."""
+    session: str | None = None
+    runs: int = 1
+    """How often it was made."""
 
-    id: str
-    principal: str
-    status: str
+
+class TaskTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """When a task was made and changed, and how long it and its result last."""
+
     created_at: str
     updated_at: str
     ttl_ms: int
     poll_ms: int
     expires_at: float = 0.0
+
+
+class TaskRecord(TaskTimes, frozen=True, kw_only=True):
+    """The state of one task; `result` and `error` are what `tasks/get` answers once it has ended.
+
+    `holder` is the process that runs it; `answers` are the client's answers that the task has not read yet; `call` is
+    there while it may be run again; `version` is 0 until it is saved.
+    """
+
+    id: str
+    principal: str
+    status: str
     holder: str = ""
     status_message: str | None = None
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     input_requests: dict[str, Any] = {}
     answers: dict[str, Any] = {}
+    call: TaskCall | None = None
     version: int = 0
 
     @property
@@ -98,7 +118,9 @@ class TaskStore:
         body = to_json(record)
         if self.secrets.are_in(body):
             hidden = {name: self.secrets.hide(getattr(record, name)) for name in _ANSWERED}
-            record = msgspec.structs.replace(record, **hidden)
+            # A call without a part of its arguments would be another call: it is not made again.
+            call = None if record.call is None or self.secrets.are_in(to_json(record.call)) else record.call
+            record = msgspec.structs.replace(record, **hidden, call=call)
             body = to_json(record)
         now = (record.holder, record.status, record.expires_at, body)
         if record.version == 0:
