@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from tests.documents.test_standalone import registry, without_registry
+from tests.postgres import postgres_server as postgres_server
+from tests.postgres import postgres_url as postgres_url
 from tests.protocol.conftest import asynchronous, until
 from tests.worker.engine import settled, working
+from tests.workers.replicas import replicas, run
 from tests.workers.wire import at_work, hub_for_workers, wired
 from waypost import Hub, RemoteError
 from waypost.capabilities.capability import Kind
@@ -20,6 +23,9 @@ from waypost.documents import delegation
 from waypost.documents.delegation import Settings
 from waypost.documents.documents import HUB
 from waypost.policy import Rule
+from waypost.runtime import runtime
+from waypost.settings import Settings as HubSettings
+from waypost.settings import Workers
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2025_11_25
 from waypost.worker import Bound, InvocationFailed, Worker
@@ -273,3 +279,23 @@ async def test_a_registry_whose_changes_are_observed_is_heard_of_on_behalf_of_th
         assert (bound.maker.name, bound.maker.caller) == ("waypost", HUB)
         assert hub.workers.triggers.is_active(bound)
     assert not list(hub.workers.triggers.bindings)
+
+
+def test_what_a_registry_changes_is_seen_at_the_replica_that_it_is_not_connected_to(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "REFRESH_INTERVAL_S", 3600.0)  # only a message can tell of a change
+
+    async def scenario() -> None:
+        settings = HubSettings(workers=Workers(port=0, registry=False))
+        async with replicas(postgres_url, settings) as (a, b), registry(a.hub), working(a.hub, "mailer") as worker:
+            await worker.publish_skill("mail", "# Mail\n\nSends it.")
+            await until(lambda: "iii://mail" in listed(a.hub) & listed(b.hub))
+            await worker.publish_skill("post", "# Post\n\nSends it slowly.")
+            await until(lambda: "iii://post" in listed(b.hub))
+            read = await b.client.read_resource("iii://post")
+            assert "Sends it slowly." in read["contents"][0]["text"]
+            await worker.trigger("skills::unregister", {"id": "mail"})
+            await until(lambda: "iii://mail" not in listed(b.hub))
+
+    run(scenario())

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from waypost.buses import Bus
+from waypost.buses.bus import Subscription
 from waypost.capabilities.capability import Capability, Kind, Priority
 from waypost.capabilities.context import Caller, Context, Handler
 from waypost.capabilities.registry import Registry
@@ -120,6 +122,9 @@ _MAKERS: Final = dict(zip(LISTS, (_resource, _template, _prompt), strict=True))
 
 
 _ON_CHANGE: Final = "mcp::content-changed"
+_CHANGED: Final = "delegation.changed"
+"""The subject of the messages between replicas that a registry changed something."""
+_read_id: Final = msgspec.json.Decoder(str).decode
 _RETRY_DELAY_S: Final = 5.0
 """How long to wait before a registry that did not answer is asked again."""
 _EXTRA_TIMEOUT_S: Final = 1.0
@@ -139,11 +144,17 @@ class Delegation(Component):
         self._wakeup = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._problem = ""
+        self._bus: Bus | None = None
+        self._subscription: Subscription | None = None
         self._listener = HubListener("waypost", HUB, _log_refusal)
         workers.host([hosted(_ON_CHANGE, self._on_change, metadata={"internal": True})])
 
     async def start(self, core: Core) -> None:
-        """Watch for a registry."""
+        """Watch for a registry, and for what those at other replicas change."""
+        if self._bus is None:
+            core.bus.on_reconnect(self._read_again)
+        self._bus = core.bus
+        self._subscription = await core.bus.subscribe(_CHANGED, self._note_change)
         self._workers.on_change = self._find_lists
         for kind in TRIGGER_TYPES.values():
             self._workers.bind(self._listener, RegisterTrigger(f"waypost:{kind.id}", kind.id, _ON_CHANGE))
@@ -152,6 +163,8 @@ class Delegation(Component):
         """Remove everything that was shown."""
         self._workers.on_change = lambda: None
         self._workers.triggers.unbind_all(self._listener)
+        if self._subscription is not None:
+            await self._subscription.end()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
@@ -168,10 +181,20 @@ class Delegation(Component):
             self._request_lists()
 
     async def _on_change(self, payload: Any, _call: Call) -> None:
-        """Read the lists again after a change."""
-        self._request_lists()
+        """Have all replicas read the lists again: a registry reports its changes to the one that it is connected to."""
         skill_id = payload.get("id") if isinstance(payload, dict) else None
-        if isinstance(skill_id, str):
+        if self._bus is not None:
+            await self._bus.publish(_CHANGED, encode(skill_id if isinstance(skill_id, str) else ""))
+
+    def _read_again(self) -> None:
+        """Read the lists after the bus was lost: it may have lost the message that they changed."""
+        if self._lists:
+            self._request_lists()
+
+    def _note_change(self, _subject: str, message: bytes) -> None:
+        skill_id = _read_id(message)
+        self._request_lists()
+        if skill_id:
             self._updated(skill_uri(skill_id))
             self._updated(INDEX_URI)
 
