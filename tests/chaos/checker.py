@@ -48,7 +48,7 @@ class Call:
 
 @dataclass
 class TaskRun:
-    """A task, or a call of a tool or of a worker's function, which writes its ticket into the ledger once."""
+    """A task, or a call of a tool or of a worker's function, each run of which writes its ticket into the ledger."""
 
     ticket: str
     tool: str = ""
@@ -57,6 +57,8 @@ class TaskRun:
     is_acknowledged: bool = False
     seen: list[str] = field(default_factory=list)
     """The statuses that clients saw, in order."""
+    is_repeatable: bool = False
+    """Whether its tool is idempotent: the task may be run again, and its effect be there more than once."""
     refusals: int = 0
     """How many attempts at a call were answered that nothing began; each was followed by another."""
 
@@ -126,14 +128,14 @@ def _find_moments(workflow: str, calls: Sequence[Call], wrote: Mapping[int, Call
 
 
 def check_runs(runs: Iterable[TaskRun], ledger: Iterable[str]) -> list[str]:
-    """What is wrong with tasks and calls, whose tools are not idempotent: one effect each at most."""
+    """What is wrong with tasks and calls: of those whose tools are not idempotent, one effect each at most."""
     effects = Counter(ledger)
     return [problem for run in runs for problem in _check_run(run, effects[run.ticket])]
 
 
 def _check_run(run: TaskRun, effects: int) -> list[str]:
     problems = []
-    if effects > 1:
+    if effects > 1 and not run.is_repeatable:
         said = f" although {run.refusals} answers said that nothing had begun" if run.refusals else ""
         problems.append(f"{run.ticket} was done {effects} times{said}.")
     is_done = run.seen[-1:] == ["completed"] if run.task else run.is_acknowledged

@@ -72,6 +72,14 @@ async def chore(ticket: str) -> str:
     return ticket
 
 
+@hub.tool(task="required", annotations={"idempotentHint": True})
+async def round_trip(ticket: str) -> str:
+    """Have an effect that may be repeated, as a task."""
+    _write(f"once {ticket} -\n")
+    await _end()
+    return ticket
+
+
 @hub.tool
 async def errand(ticket: str) -> str:
     """Have an effect that must not be repeated, in a plain call."""

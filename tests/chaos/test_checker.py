@@ -136,6 +136,7 @@ def test_a_broken_run_is_found(finding: str, run: TaskRun, ledger: list[str]) ->
 
 def test_nothing_is_found_in_sound_runs() -> None:
     assert check_runs([TASK, TaskRun("u"), TaskRun("v", is_acknowledged=True)], ["t", "u", "v"]) == []
+    assert check_runs([replace(TASK, is_repeatable=True)], ["t", "t"]) == []
     assert check_runs([TaskRun("u"), replace(TASK, seen=["working", "failed", "failed"])], []) == []
 
 

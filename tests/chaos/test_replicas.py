@@ -41,6 +41,7 @@ SHARED: Final = ("pure", "safe")
 """The kinds of which several clients move one instance too."""
 UNKNOWN_ID: Final = -32602
 """The code for a task or a tool that the hub does not know."""
+REPEATABLE: Final = "round_trip"
 ERRAND: Final = "errand"
 CARRY: Final = "mill__carry"
 """The tool and the function of workers that are called, neither of which may be repeated."""
@@ -62,7 +63,7 @@ class Runner:
         self._numbers = count(1)
 
     def _next(self, tool: str) -> TaskRun:
-        run = TaskRun(self._next_ticket(), tool)
+        run = TaskRun(self._next_ticket(), tool, is_repeatable=tool == REPEATABLE)
         self._mill.evidence.runs.append(run)
         return run
 
@@ -73,9 +74,9 @@ class Runner:
         return await self._visitor.stateless(self._url, "tools/call", {"name": tool, "arguments": {"ticket": ticket}})
 
     async def run_tasks(self) -> None:
-        """Start a task, follow it to its end, and start the next."""
-        while True:
-            run = self._next("chore")
+        """Start a task, follow it to its end, and start the next; every other one may be run again."""
+        for tool in cycle(("chore", REPEATABLE)):
+            run = self._next(tool)
             async with self._mill.patient():
                 run.task = await self._visitor.start_task(self._url, run.tool, ticket=run.ticket)
                 run.is_acknowledged = True
@@ -212,6 +213,7 @@ def read_ledger(folder: Path, mill: Mill) -> None:
 def summarize(mill: Mill, faults: Mapping[str, int]) -> Counter[str]:
     """How much was done."""
     evidence = mill.evidence
+    repeated = {ticket for ticket, times in Counter(evidence.ledger).items() if times > 1}
     return Counter(
         {
             "faults": sum(faults.values()),
@@ -219,6 +221,7 @@ def summarize(mill: Mill, faults: Mapping[str, int]) -> Counter[str]:
             "submits without an answer": sum(bool(call.ticket) and not call.version for call in evidence.calls),
             "tasks": sum(bool(run.task) for run in evidence.runs),
             "tasks failed": sum(run.seen[-1:] == ["failed"] for run in evidence.runs),
+            "tasks run again": len(repeated & {run.ticket for run in evidence.runs if run.is_repeatable}),
             "plain calls": sum(run.is_acknowledged and run.tool == ERRAND for run in evidence.runs),
             "worker calls": sum(run.is_acknowledged and run.tool == CARRY for run in evidence.runs),
             "worker calls refused": sum(run.refusals for run in evidence.runs),
