@@ -21,7 +21,7 @@ from waypost.upstreams.http import HttpTransport
 from waypost.upstreams.jsonrpc import Reply
 
 HERE: Final = Path(__file__).parent
-START_WITHIN: Final = 20.0
+START_WITHIN: Final = 60.0
 
 
 @dataclass
@@ -56,10 +56,10 @@ class Tour:
         return found
 
     async def until(self, check: Callable[[], Awaitable[bool]], what: str) -> None:
-        """Wait until something is there that another process has to bring."""
+        """Wait for something that another process does; `what` is the process."""
         limit = time.monotonic() + START_WITHIN
         while not await check():
-            assert time.monotonic() < limit, f"{what} did not come; see {self.data / 'hub.log'}."
+            assert time.monotonic() < limit, f"{what} was not ready within {START_WITHIN:g} s."
             await asyncio.sleep(0.02)
 
     async def has_tool(self, name: str) -> bool:
@@ -156,7 +156,7 @@ async def workers(tour: Tour) -> None:
     async def is_published() -> bool:
         return not (await tour.client.call_tool("skill__fetch", uris)).is_error
 
-    await tour.until(is_published, "The skill of the worker")
+    await tour.until(is_published, "The worker's document")
     found = await tour.client.call_tool("skill__fetch", uris)
     assert "# courier" in found.text
     text = "\n".join(line for line in found.text.splitlines() if line and not line.startswith("#"))
@@ -226,14 +226,15 @@ async def decide(tour: Tour, key: str) -> dict[str, Any]:
         console = sign_in_url(tour.url.removesuffix("/mcp"), tour.admin_key)
         terminal.line(f"Decide here, in another terminal, or in the console:\n{terminal.paint(elsewhere, DIM)}")
         terminal.line(f"{terminal.paint(console, DIM)}\n")
-        answer = asyncio.create_task(terminal.ask(terminal.paint(f"{approval['prompt']} You decide [y/n]:", YELLOW)))
+        question = terminal.paint(f"{approval['prompt']} You decide [y/n]:", YELLOW)
+        answer = asyncio.create_task(terminal.ask_yes_or_no(question))
         while not answer.done():
             await asyncio.wait([answer], timeout=0.3)
             if (found := await instance(tour)) and found["status"] != "waiting_for_approval":
                 answer.cancel()
                 terminal.line("\n")
                 return found
-        verb = "approve" if answer.result().lower().startswith("y") else "reject"
+        verb = "approve" if answer.result() else "reject"
     terminal.line(f"\n{terminal.paint('you', BOLD, GREEN)} ▸ waypost approvals {verb} {approval['id']}")
     terminal.line(await shell(tour, "approvals", verb, approval["id"], "--key", key, "--reason", "seen in the tour"))
     return await instance(tour)

@@ -109,6 +109,12 @@ class Terminal:
             raise SystemExit("The input has ended.")
         return answer.decode(errors="replace").strip()
 
+    async def ask_yes_or_no(self, question: str) -> bool:
+        """Whether the person says yes; anything but yes or no, such as Enter alone, is asked again."""
+        while (answer := (await self.ask(question)).lower()) not in ("y", "yes", "n", "no"):
+            pass
+        return answer.startswith("y")
+
     def _value(self, value: Any, width: int) -> list[str]:
         if value is None:
             return []

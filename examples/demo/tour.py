@@ -127,7 +127,7 @@ def say_goodbye(terminal: Terminal, note: dict[str, Any], data: Path) -> None:
     terminal.line(terminal.paint("Paste into another terminal", BOLD))
     for line in (
         f"{command} list {url}",
-        f'{command} call {url} release.status \'{{"release": "2.2"}}\'',
+        f"{command} call {url} release.status release=2.2",
         f"{command} search {url} 'what time is it in Tokyo'",
         f"{command} runs list --data {data}",
         f"{command} audit tail --limit 5 --data {data}",
@@ -166,7 +166,9 @@ def main() -> None:
                 while True:
                     signal.pause()
     except (AssertionError, WaypostError) as error:
-        raise SystemExit(f"A step did not hold: {error}") from error
+        log = (data / "hub.log").read_text(errors="replace").splitlines()  # the directory is deleted below
+        lines = "\n".join(["The last lines of the hub's log:", *log[-10:]]) if log else "The hub logged nothing."
+        raise SystemExit(f"A step did not hold: {error}\n{lines}") from error
     finally:
         shutil.rmtree(data, ignore_errors=True)
 

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,8 @@ import pytest
 from tests.interop.processes import ROOT
 from tests.upstreams.programs import nothing_left
 
-WITHIN = 50.0
+WITHIN = 200.0
+pytestmark = pytest.mark.timeout(240)  # it starts many processes, on a machine that does other work too
 COMMAND = [sys.executable, "-m", "examples.demo.tour"]
 
 
@@ -30,6 +32,19 @@ def test_every_step_of_the_tour_holds_and_nothing_is_left() -> None:
     assert played.stdout.endswith("Every step held.\n")
     assert re.search(r"datetime.*T21:00:00\+09:00", played.stdout)
     assert "\x1b" not in played.stdout
+
+
+def test_a_step_that_does_not_hold_shows_the_log_of_the_hub(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    ideas = tmp_path / "examples" / "demo" / "ideas.py"
+    ideas.write_text(ideas.read_text().replace('"checks": "three"', '"checks": 3, "release": "2.2"'))
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT / 'src'}"}
+    played = subprocess.run(
+        [*COMMAND, "--once"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=WITHIN
+    )
+    assert played.returncode == 1
+    assert "A step did not hold: " in played.stderr
+    assert "is ready at" in played.stderr.partition("The last lines of the hub's log:")[2]
 
 
 class Person:
@@ -86,6 +101,8 @@ def test_a_person_refuses_then_approves_and_pastes_what_the_tour_offers(tmp_path
             person.read_until("Enter to go on")
             person.type("")
         person.read_until("You decide [y/n]:")
+        person.type("")  # Enter by habit decides nothing
+        assert "reject" not in person.read_until("You decide [y/n]:")
         person.type("n")
         person.read_until("You decide [y/n]:")
         person.type("y")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +183,18 @@ async def test_a_session_that_lasted_ends_the_growth_of_pauses() -> None:
     backoff.session_started()
     backoff.start_failed("no")
     assert round(backoff.seconds_left) == 100
+
+
+@asynchronous
+async def test_a_start_that_fails_when_no_caller_waits_any_more_is_no_error_of_the_hub(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pooled(Rough(tmp_path, "silent").connection, start=LONG) as pool:
+        call = asyncio.ensure_future(pool.call_tool("up", "pid", {}, {}))
+        await until(lambda: pool.status("up").state == "starting")
+        call.cancel()
+        await asyncio.wait({call})
+        assert call.cancelled()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []

@@ -396,6 +396,8 @@ class Upstream:
             if (left := self._backoff.seconds_left) > 0:
                 raise UpstreamUnavailable(f"{self._backoff.problem} It is tried again in {max(left, 0.1):.1f} s.")
             self._starting = running_loop().create_task(self._start())
+            # Its callers may all have stopped waiting when it fails; asyncio would log that as an error of the hub.
+            self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
         # A caller that stops waiting does not take the session away from the others.
         return await asyncio.shield(self._starting)
 
