@@ -29,6 +29,7 @@ async def note(method: str, params: dict[str, Any], ctx: Context) -> Any:
     info = ctx.client_info
     record(
         method=method,
+        tool=params.get("name"),
         client=info and info.name,
         version=getattr(ctx.caller, "version", None),
         elicits="elicitation" in ctx.session.client_capabilities,
