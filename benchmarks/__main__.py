@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit 1 when Waypost itself failed; a missed target is printed, not fatal, for machines differ."""
     names = [module.name for module in pkgutil.iter_modules(scenarios.__path__)]
     given = _parse(arguments, names)
-    settings = _settings(given.quick, given.rounds)
+    settings = _settings(given.quick, given.rounds, given.seconds)
     about = machine.describe()
     print(f"{about['cpu']}, {about['cores']} cores, Python {about['python']}, commit {about['commit']}")
     print(f"load average before the run: {about['load_average_at_start']:.2f} (other work disturbs the numbers)")
@@ -45,6 +45,7 @@ def _parse(arguments: list[str] | None, names: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="under two minutes: fewer cases and shorter rounds")
     parser.add_argument("--only", action="append", metavar="NAME[,NAME]", help=f"any of: {', '.join(names)}")
     parser.add_argument("--rounds", type=int, help="how often each contender is measured in turn")
+    parser.add_argument("--seconds", type=float, help="how long one measurement takes; longer for slow contenders")
     parser.add_argument("--output", type=Path, default=RESULTS, help="where the JSON goes")
     given = parser.parse_args(arguments)
     given.only = [name for text in given.only or [] for name in text.split(",") if name]
@@ -54,10 +55,10 @@ def _parse(arguments: list[str] | None, names: list[str]) -> argparse.Namespace:
     return given
 
 
-def _settings(quick: bool, rounds: int | None) -> Settings:
+def _settings(quick: bool, rounds: int | None, seconds: float | None) -> Settings:
     if quick:
-        return Settings(rounds=rounds or 2, seconds=0.4, warmup=0.1, quick=True)
-    return Settings(rounds=rounds or 3)
+        return Settings(rounds=rounds or 2, seconds=seconds or 0.4, warmup=0.1, quick=True)
+    return Settings(rounds=rounds or 3, seconds=seconds or 1.0)
 
 
 def _run(name: str, settings: Settings, place: str) -> Report:

@@ -20,8 +20,8 @@ import uvloop
 from benchmarks.harness import all_cores
 from benchmarks.report import SUBJECT, Key, Report, Settings, Target
 from benchmarks.stores.closed_loop import UNIT, Clients
-from benchmarks.stores.dbos import DBOS, Dbos
 from benchmarks.stores.moves import Mover
+from benchmarks.stores.other_engines import DBOS, OtherEngine
 from benchmarks.stores.sqlite_peers import AioSqlite, GroupLoop, RawLoop
 from benchmarks.stores.waypost_store import WaypostStore
 from waypost.loops import freeze_gc
@@ -54,7 +54,7 @@ def run(settings: Settings) -> Report:
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         report.notes.append(f"SQLite {apsw.sqlite_lib_version()}")
         contenders = _on_sqlite(scratch)
-        dbos = Dbos(report, quick=settings.quick)
+        dbos = OtherEngine(DBOS, report, quick=settings.quick)
         stack.callback(dbos.stop)
         try:
             contenders += _on_postgres(stack, scratch / "pg", report, dbos)
@@ -84,7 +84,7 @@ def _on_sqlite(scratch: Path) -> list[Contender]:
     ]
 
 
-def _on_postgres(stack: ExitStack, directory: Path, report: Report, dbos: Dbos) -> list[Contender]:
+def _on_postgres(stack: ExitStack, directory: Path, report: Report, dbos: OtherEngine) -> list[Contender]:
     """Start a server, and DBOS on it; each contender has a database of its own."""
     from benchmarks.stores.postgres_peers import PooledMoves, PooledStatements
     from benchmarks.stores.postgres_server import postgres_server

@@ -1,8 +1,9 @@
-"""Durable submits of a transition that runs nothing: the engine beside its own store and DBOS; and long histories."""
+"""Durable submits of a transition that runs nothing: the engine beside its store, DBOS and Temporal; long histories."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,9 +15,9 @@ import uvloop
 from benchmarks.harness import all_cores
 from benchmarks.report import SUBJECT, Key, Report, Settings, Target
 from benchmarks.stores.closed_loop import UNIT, Clients
-from benchmarks.stores.dbos import DBOS, Dbos
 from benchmarks.stores.engine_moves import EngineMoves
 from benchmarks.stores.moves import Mover, name_of
+from benchmarks.stores.other_engines import DBOS, TEMPORAL, TEMPORAL_VENV, OtherEngine
 from benchmarks.stores.waypost_store import WaypostStore
 from waypost.loops import freeze_gc
 from waypost.stores.sqlite import SqliteDatabase
@@ -24,6 +25,7 @@ from waypost.stores.sqlite import SqliteDatabase
 IN_FLIGHT = 64
 OWN_STORE = "its store"
 SUBMIT, POSTGRES = f"SQLite FULL, {IN_FLIGHT} in flight", f"PostgreSQL, {IN_FLIGHT} in flight"
+UPDATE = f"update, development server on SQLite, {IN_FLIGHT} in flight"
 SHORT, LONG = 10, 10_000
 BLOCKS, QUICK_BLOCKS, GETS = 40, 10, 50
 """How often each of two instances is read in its turn: short, so that other work on the machine hits both."""
@@ -37,18 +39,20 @@ def run(settings: Settings) -> Report:
         stack.enter_context(all_cores())
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wpb-", ignore_cleanup_errors=True)))
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        dbos = Dbos(report, quick=settings.quick)
-        stack.callback(dbos.stop)
+        dbos, temporal = (OtherEngine(name, report, quick=settings.quick) for name in (DBOS, TEMPORAL))
+        for engine in (dbos, temporal):
+            stack.callback(engine.stop)
         _start_dbos(stack, scratch / "pg", report, dbos)
+        _start_temporal(scratch, report, temporal)
         try:
-            runner.run(_measure(report, scratch, settings, dbos))
+            runner.run(_measure(report, scratch, settings, {POSTGRES: dbos, UPDATE: temporal}))
         except Exception as error:
             report.fail(SUBJECT, f"{type(error).__name__}: {error}")
     report.targets = _targets()
     return report
 
 
-def _start_dbos(stack: ExitStack, directory: Path, report: Report, dbos: Dbos) -> None:
+def _start_dbos(stack: ExitStack, directory: Path, report: Report, dbos: OtherEngine) -> None:
     try:
         from benchmarks.stores.postgres_server import postgres_server
 
@@ -57,7 +61,14 @@ def _start_dbos(stack: ExitStack, directory: Path, report: Report, dbos: Dbos) -
         report.fail(DBOS, f"{type(error).__name__}: {error}")
 
 
-async def _measure(report: Report, scratch: Path, settings: Settings, dbos: Dbos) -> None:
+def _start_temporal(scratch: Path, report: Report, temporal: OtherEngine) -> None:
+    if TEMPORAL_VENV in os.environ:
+        temporal.start(str(scratch), str(Path(os.environ[TEMPORAL_VENV]) / "bin" / "python"))
+    else:
+        report.notes.append(f"{TEMPORAL} is measured where {TEMPORAL_VENV} names a virtual environment that has it")
+
+
+async def _measure(report: Report, scratch: Path, settings: Settings, others: dict[str, OtherEngine]) -> None:
     engine = EngineMoves(scratch / "engine.db")
     store = WaypostStore(lambda: SqliteDatabase(scratch / "store.db"))
     movers: dict[str, Mover] = {SUBJECT: engine, OWN_STORE: store}
@@ -69,7 +80,8 @@ async def _measure(report: Report, scratch: Path, settings: Settings, dbos: Dbos
         for _ in range(settings.rounds):
             for name, some in clients.items():
                 await asyncio.wait_for(_drive(report, name, some, settings), PATIENCE)
-            dbos.measure(IN_FLIGHT, POSTGRES)
+            for case, other in others.items():
+                other.measure(IN_FLIGHT, case)
         await _read(report, engine, settings)
     finally:
         for mover in movers.values():

@@ -22,10 +22,10 @@ _READ: Final = 1 << 16
 class Child:
     """A running contender; it says `"ready"` when it can be asked."""
 
-    def __init__(self, module: str, *arguments: str, start_within: float = 30.0) -> None:
+    def __init__(self, module: str, *arguments: str, python: str = sys.executable, start_within: float = 30.0) -> None:
         self._log: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115  # closed by stop
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [python, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import _parse
+from benchmarks.__main__ import _parse, _settings
 
 NAMES = ["http_calls", "search", "start"]
 REPOSITORY = Path(__file__).parents[2]
@@ -24,6 +24,13 @@ REPOSITORY = Path(__file__).parents[2]
 )
 def test_several_names_are_given_with_commas_or_one_by_one(words: list[str], chosen: list[str]) -> None:
     assert _parse(words, NAMES).only == chosen
+
+
+def test_rounds_may_be_more_and_longer_for_slow_contenders() -> None:
+    given = _parse(["--rounds", "5", "--seconds", "10"], NAMES)
+    settings = _settings(given.quick, given.rounds, given.seconds)
+    assert (settings.rounds, settings.seconds) == (5, 10.0)
+    assert _settings(False, None, None).seconds == 1.0
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
