@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.api.conftest import AGENT, Operator, operated_hub, operating
 from tests.protocol.conftest import asynchronous
 from waypost import Hub, __version__
+from waypost.capabilities.registry import Table
 from waypost.execution.pipeline import Counters
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -123,6 +124,27 @@ async def test_it_counts_as_many_tools_as_are_listed(key: str | None) -> None:
         listed = (await operator.modern("tools/list", headers=headers)).json["result"]["tools"]
         told = await operator.told("GET", "/metrics", key=key, client="127.0.0.1")
         assert told["mcp"]["tools_registered"] == len(listed) == (2 if key is None else 3)
+
+
+@asynchronous
+async def test_tools_that_all_callers_see_are_counted_without_a_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub("desk", version="1")
+    for number in range(5):
+        hub.tool(name=f"tool-{number}", hidden=number == 0)(lambda: 1)
+
+    async def count() -> int:
+        told = await operator.told("GET", "/metrics", key=None, client="127.0.0.1")
+        return int(told["mcp"]["tools_registered"])
+
+    async with operating(hub) as operator:
+        monkeypatch.setattr(Table, "__iter__", None)
+        assert await count() == 4
+        hub.tool(name="tool-5", hidden=True)(lambda: 1)
+        table = hub.runtime.core.registry.tools
+        table.pop("tool-0")
+        assert await count() == 4
+        table.pop("tool-1")
+        assert await count() == 3
 
 
 @asynchronous

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.api.conftest import Operator, operated_hub, operating
@@ -106,3 +107,16 @@ async def test_the_port_is_the_one_that_the_hub_listens_on() -> None:
         operator.hub.runtime.replicas.address = "http://127.0.0.1:41000"
         port = (await _list(operator))["server.port"]
         assert (port["value"], port["source"]) == (41000, "start")
+
+
+@asynchronous
+async def test_the_descriptions_are_read_from_the_annotations_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with operating() as operator:
+        described = await _list(operator)
+
+        def fail(annotation: Any) -> None:
+            raise AssertionError(f"{annotation} was evaluated again")
+
+        monkeypatch.setattr(msgspec.inspect, "type_info", fail)
+        assert await _list(operator) == described
+        assert described["server.port"]["description"] == "The port to listen on; 0 takes a free one."

@@ -19,7 +19,7 @@ from tests.protocol.conftest import asynchronous
 from waypost import Hub
 from waypost.console import Done, Page, View
 from waypost.console.pages import PAGES
-from waypost.console.rendering import list_static
+from waypost.console.rendering import environment, list_static
 from waypost.errors import DefinitionError
 from waypost.runtime.component import Component
 
@@ -42,6 +42,17 @@ async def test_each_page_has_one_heading_one_main_a_title_and_no_inline_script_o
         assert f"<title>{page.title} - Waypost</title>" in html
         assert len(html.encode()) <= 50_000
         assert not re.search(r"<script(?![^>]* src=)|<style|\son[a-z]+=|\sstyle=|javascript:", html)
+
+
+@asynchronous
+async def test_the_first_request_has_all_templates_compiled_in_the_background() -> None:
+    environment.cache_clear()
+    async with browsing(key=None) as person:
+        await person.read("sign-in")
+        await person.hub.stop()
+    cached = environment().cache
+    assert cached is not None
+    assert len(cached) == len(environment().list_templates()) > 20
 
 
 @asynchronous

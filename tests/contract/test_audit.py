@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.contract.conftest import on_store
 from tests.contract.samples import NOW, audited, checkpoint_of, head_of
 from waypost.errors import StaleVersion
 from waypost.stores.audit import LAST, AuditEntry, Place
+from waypost.stores.database import Query, Row
 from waypost.stores.schema import AUDIT
 from waypost.stores.store import Store
 
@@ -92,6 +95,23 @@ async def test_entries_without_the_words_are_left_out_and_no_other(store: Store)
             words = [word for word in (who, tool) if word]
             found, end = await store.audit.scan(1000, LAST, None, keeps, words=words)
             assert (found, end) == ([entry for entry in entries if keeps(entry)], None)
+
+
+@on_store
+async def test_the_first_page_reads_few_blocks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [audited(number=number, at=NOW + number / 100) for number in range(1, 2_000)]
+    await store.audit.append(*entries, head=head_of)
+    read, blocks = store.database.read, 0
+
+    async def count(query: Query, *given: Any) -> Sequence[Row]:
+        nonlocal blocks
+        rows = await read(query, *given)
+        blocks += len(rows)
+        return rows
+
+    monkeypatch.setattr(store.database, "read", count)
+    assert await store.audit.latest(40) == entries[:-41:-1]
+    assert blocks <= 6  # of 80
 
 
 @on_store

@@ -171,11 +171,11 @@ def _count_replicas(hub: ManagedHub) -> ReplicaCounts:
 
 def _count_tools(hub: ManagedHub, principal: Principal) -> int:
     engine, table = hub.core.engine, hub.core.registry[Kind.TOOL]
-    only = engine.lists.only
-    listed = [row for row in table if not row.metadata.hidden and (only is None or row.id in only)]
-    if not engine.hides and not table.scoped:  # all callers see the same
-        return len(listed)
-    return sum(engine.can_see(principal, row) for row in listed)
+    only, is_same_for_all = engine.lists.only, not engine.hides and not table.scoped
+    if only is None and is_same_for_all:
+        return len(table) - table.hidden
+    rows = table if only is None else filter(None, map(table.get, only))
+    return sum(is_same_for_all or engine.can_see(principal, row) for row in rows if not row.metadata.hidden)
 
 
 def _count_skills(hub: ManagedHub) -> SkillCounts:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -111,22 +112,20 @@ class _Reader:
             variables=[DATA_VARIABLE] if is_named else [],
             description="Where the hub keeps its files.",
         )
-        for field in msgspec.structs.fields(Settings):
+        for field in _list_fields(Settings):
             is_old = self._loaded is None or field.name in START_SECTIONS
             settings = self._running if is_old else self._loaded.config  # type: ignore[union-attr]  # asked above
             value = getattr(settings, field.name)
-            yield from self._walk(value, (field.encode_name,), (field.name,), _describe(field.type))
+            yield from self._walk(value, (field.key,), (field.name,), field.description)
 
     def _walk(self, value: Any, path: KeyPath, attributes: KeyPath, description: str = "") -> Iterator[SettingRow]:
         if path[0] in _SUMMARISED and len(path) == 2:
             value = len(value.states) if isinstance(value, Workflow) else ""
             yield self._row("" if value == "" else f"{value} states", path, attributes, value)
         elif isinstance(value, msgspec.Struct):
-            for field in msgspec.structs.fields(value):
+            for field in _list_fields(type(value)):
                 inner = getattr(value, field.name)
-                yield from self._walk(
-                    inner, (*path, field.encode_name), (*attributes, field.name), _describe(field.type)
-                )
+                yield from self._walk(inner, (*path, field.key), (*attributes, field.name), field.description)
         elif isinstance(value, dict) and value:
             for name, item in value.items():
                 yield from self._walk(item, (*path, name), (*attributes, name))
@@ -183,6 +182,19 @@ def _get(value: Any, attributes: KeyPath) -> Any:
         else:
             value = getattr(value, str(part), _get)
     return value
+
+
+class _Field(NamedTuple):
+    """A field of a section: its name in Python and in the file, and what it is for."""
+
+    name: str
+    key: str
+    description: str
+
+
+@cache  # evaluating the annotations of all sections takes tens of milliseconds
+def _list_fields(section: type[msgspec.Struct]) -> tuple[_Field, ...]:
+    return tuple(_Field(one.name, one.encode_name, _describe(one.type)) for one in msgspec.structs.fields(section))
 
 
 def _describe(annotation: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -57,6 +57,7 @@ class Table:
         self.tasked = 0
         self.headed = 0
         """How many have arguments that are repeated in headers."""
+        self.hidden = 0
         self._rows: dict[str, Capability] = {}
         self.get: Final = self._rows.get  # bound once: every call looks up its tool here
         """The row under a key."""
@@ -72,6 +73,11 @@ class Table:
     def __contains__(self, key: str) -> bool:
         return key in self._rows
 
+    @property
+    def keys(self) -> Set[str]:
+        """The keys of all rows, in no order."""
+        return self._rows.keys()
+
     def after(self, key: str | None) -> Iterator[Capability]:
         """The rows whose key sorts after `key`, which need not exist."""
         start = 0 if key is None else bisect_right(self._order, key)
@@ -86,6 +92,7 @@ class Table:
         self.scoped += bool(capability.scopes)
         self.tasked += capability.mcp.task != "forbidden"
         self.headed += bool(capability.mcp.headers)
+        self.hidden += capability.metadata.hidden
         self._note(capability.id)
 
     def pop(self, key: str) -> Capability | None:
@@ -96,6 +103,7 @@ class Table:
             self.scoped -= bool(row.scopes)
             self.tasked -= row.mcp.task != "forbidden"
             self.headed -= bool(row.mcp.headers)
+            self.hidden -= row.metadata.hidden
             self._note(key)
         return row
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -13,7 +14,15 @@ from waypost.api.api import Api
 from waypost.api.routing import ManagedHub
 from waypost.console.page import ROOT, ApiCaller, Done, InvalidForm, Page, Refused, View, make_fields
 from waypost.console.pages import PAGES
-from waypost.console.rendering import SECURITY_HEADERS, find_static, redirect, render, serve_static, to_answer
+from waypost.console.rendering import (
+    SECURITY_HEADERS,
+    compile_templates,
+    find_static,
+    redirect,
+    render,
+    serve_static,
+    to_answer,
+)
 from waypost.console.sign_in import (
     Session,
     Sessions,
@@ -57,6 +66,7 @@ class Console(Component):
         self._provider = None if oauth is None or oauth.console is None else ProviderSignIn(oauth, oauth.console)
         audit = hub.core.guard.audit
         self._refusals = None if audit is None else Refusals(audit)
+        self._has_answered = False
         self.pages: list[Page] = list(PAGES)
         for component in components:
             for page in getattr(component, "pages", ()):
@@ -76,6 +86,9 @@ class Console(Component):
     async def answer(self, request: OperatorRequest) -> OperatorAnswer:
         """Answer a request; no exception leaves this method."""
         try:
+            if not self._has_answered:
+                self._has_answered = True
+                self._hub.core.spawn(asyncio.to_thread(compile_templates))
             return await self._answer(request)
         except Exception:  # a person gets a page in any case, and the log the traceback
             _log.exception("the console failed")

@@ -116,6 +116,12 @@ def _from_file(path: Path) -> Template:
     return environment().from_string(path.read_text())
 
 
+def compile_templates() -> None:
+    """Compile all templates of the console, so that no page has to; it takes a while and is for a thread."""
+    for name in environment().list_templates():
+        environment().get_template(name)
+
+
 def render(template: str | Path, context: Mapping[str, Any]) -> str:
     """A page as HTML."""
     found = _from_file(template) if isinstance(template, Path) else environment().get_template(template)

@@ -164,7 +164,8 @@ def workflow_text(workflow: Workflow) -> str:
 
 
 PAGE_SIZE: Final = 200
-_BATCH_SIZE: Final = 50
+_BATCH_SIZE: Final = 10
+"""How many items are indexed in one turn of the loop: a request waits for several turns."""
 _KINDS: Final = (Kind.TOOL, Kind.PROMPT, Kind.RESOURCE)
 
 Allowed = Callable[[Item], bool]

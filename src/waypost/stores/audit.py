@@ -45,6 +45,8 @@ _MAX_BLOCK_SECONDS: Final = 0.5
 """Between the entries of a block, so that a query by time reads few blocks that it does not need."""
 _MAX_BLOCKS_READ: Final = 8
 """In one query: a block may be large."""
+_MIN_BLOCKS_READ: Final = 2
+"""In the first query of a scan: a page of entries rarely needs more, and reading a block costs more than a query."""
 _MAX_ENTRIES_READ: Final = 20_000
 """In one bounded scan, whatever the size of its blocks."""
 
@@ -212,13 +214,16 @@ class Audit:
         cannot have all `words`, parts of their strings, are not decoded.
         """
         parts = [_encoder.encode(word).decode()[1:-1] for word in words]
+        if decision is not None:
+            parts.append(_encoder.encode(decision).decode())
         query = _DENIALS_BEFORE if decision == _DENY else _BEFORE
         found: list[AuditEntry] = []
         end: Place | None = None
         place, blocks, entries = (before[0] + 2 * _MAX_BLOCK_SECONDS, "", 0), 0, 0
+        most = _MIN_BLOCKS_READ
         while True:
-            rows = await self._database.read(query, *place, _MAX_BLOCKS_READ)
-            blocks += _MAX_BLOCKS_READ
+            rows = await self._database.read(query, *place, most)
+            blocks += most
             entries += sum(row[3] for row in rows)
             # The blocks after one have nothing later than the time of the first of them.
             for row, latest in zip(rows, [row[2] for row in (*rows[1:], *rows[-1:])], strict=True):
@@ -231,9 +236,10 @@ class Audit:
                 if sum(entry.at > latest for entry in found) >= limit:
                     break
             else:
-                if len(rows) < _MAX_BLOCKS_READ:
+                if len(rows) < most:
                     end = None
                 elif place >= before or max_blocks is None or (blocks < max_blocks and entries < _MAX_ENTRIES_READ):
+                    most = min(2 * most, _MAX_BLOCKS_READ)
                     continue
                 else:
                     # The blocks of the next page may have entries between those found before this place.

@@ -169,7 +169,7 @@ class Workflows(Component):
     @property
     def known(self) -> set[str]:
         """The names of all tools."""
-        return {tool.id for tool in self._registry.tools}
+        return set(self._registry.tools.keys)
 
     def is_taken(self, name: str) -> bool:
         """Whether there is a tool of the name that a workflow would have."""
