@@ -7,6 +7,8 @@ from benchmarks.report import Outcome, Report, Row
 DETAILS = {
     "p50_ms": "p50 ms",
     "p99_ms": "p99 ms",
+    "busy_ms": "on a core ms",
+    "busy_p99_ms": "on a core p99 ms",
     "server_cpu": "server cpu",
     "per_cpu_second": "per cpu second",
     "bytes": "bytes",

@@ -8,8 +8,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from math import ceil
 from statistics import median
 from time import perf_counter
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
@@ -45,6 +47,17 @@ POLL_S = 5.0
 QUIET = "tools/call, per second of the server's processor"
 LIVE = f"{QUIET}, beside {LIVE_PAGES} open pages"
 SLOWEST, SLOWEST_P99, LARGEST = "the slowest page", "the slowest page, p99", "the largest page"
+BUSIEST, BUSIEST_P99 = "the busiest page, on a core", "the busiest page, on a core, p99"
+
+
+class Visits(NamedTuple):
+    """The times of one page in milliseconds: from the request to the answer, and of the server on a core."""
+
+    p50: float
+    p99: float
+    busy_p50: float
+    busy_p99: float
+    size: int
 
 
 def list_places() -> list[str]:
@@ -78,11 +91,13 @@ def _measure(report: Report, server: Server, settings: Settings) -> None:
         # The first search of a hub indexes all items, which the scenario `search` measures.
         client.expect(_request(server.port, cookie, "catalog?q=add"), b"</html>")
         for _ in range(settings.rounds):
-            seen = {place: _visit(client, cookie, place, visits) for place in list_places()}
-            for place, (p50, p99, size) in seen.items():
-                name = "/" + place.replace(LONG, "{long}")
-                report.row(SUBJECT, name, "ms").add(p50, p99_ms=p99, kilobytes=size / 1000)
-            for name, unit, column in ((SLOWEST, "ms", 0), (SLOWEST_P99, "ms", 1), (LARGEST, "bytes", 2)):
+            seen = {place: _visit(server, client, cookie, place, visits) for place in list_places()}
+            for place, one in seen.items():
+                row = report.row(SUBJECT, "/" + place.replace(LONG, "{long}"), "ms")
+                row.add(one.p50, p99_ms=one.p99, busy_ms=one.busy_p50, busy_p99_ms=one.busy_p99, bytes=one.size)
+            cases = (SLOWEST, SLOWEST_P99, BUSIEST, BUSIEST_P99, LARGEST)
+            for column, name in enumerate(cases):
+                unit = "bytes" if name == LARGEST else "ms"
                 report.row(SUBJECT, name, unit).add(max(one[column] for one in seen.values()))
     calls = [wire.modern(server.port, "tools/call", wire.ADD)] * CONNECTIONS
     for _ in range(settings.rounds):
@@ -109,16 +124,18 @@ def _request(port: int, cookie: str, place: str) -> bytes:
     return f"GET /console/{place} HTTP/1.1\r\nHost: {HOST}:{port}\r\nCookie: {cookie}\r\n\r\n".encode()
 
 
-def _visit(client: Client, cookie: str, place: str, visits: int) -> tuple[float, float, int]:
-    """Load one page again and again, one at a time: its p50 and p99 in milliseconds, and its bytes."""
+def _visit(server: Server, client: Client, cookie: str, place: str, visits: int) -> Visits:
+    """Load one page again and again, one at a time."""
     request = _request(client.port, cookie, place)
-    taken = []
+    taken, busy = [], []
     for _ in range(WARMUP + visits):
-        began = perf_counter()
+        began, was_busy = perf_counter(), server.busy_ms()
         answer = client.expect(request, b"</html>")
         taken.append((perf_counter() - began) * 1000)
-    taken = sorted(taken[WARMUP:])
-    return median(taken), taken[len(taken) * 99 // 100], len(answer.body)
+        busy.append(server.busy_ms() - was_busy)
+    taken, busy = sorted(taken[WARMUP:]), sorted(busy[WARMUP:])
+    last = ceil(visits * 0.99) - 1
+    return Visits(median(taken), taken[last], median(busy), busy[last], len(answer.body))
 
 
 def _call(report: Report, server: Server, case: str, calls: list[bytes], settings: Settings) -> None:
@@ -171,6 +188,8 @@ def _targets() -> list[Target]:
     return [
         Target("p50 of the slowest page in ms", Key(SUBJECT, SLOWEST), at_most=MAX_P50_MS),
         Target("largest p99 of a page in ms", Key(SUBJECT, SLOWEST_P99), at_most=MAX_P99_MS),
+        Target("p50 of the busiest page in ms on a core", Key(SUBJECT, BUSIEST), at_most=MAX_P50_MS),
+        Target("largest p99 of a page in ms on a core", Key(SUBJECT, BUSIEST_P99), at_most=MAX_P99_MS),
         Target("bytes of the largest page", Key(SUBJECT, LARGEST), at_most=MAX_BYTES),
         Target(
             f"tools/call alone over the same beside {LIVE_PAGES} open pages",
