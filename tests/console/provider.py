@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
+from html import escape
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
@@ -28,6 +29,10 @@ class Provider:
         self.redirect_uri = CALLBACK
         self.claims: dict[str, Any] = {"roles": ["operator"]}
         self.signs_with = "ec"
+        self.asks = False
+        """Whether people see a page with a button first, as at a provider that asks for a password."""
+        self.link = ""
+        """What the home page of the provider links to."""
         self._codes: dict[str, dict[str, str]] = {}
 
     async def discover(self, request: web.Request) -> web.Response:
@@ -47,8 +52,16 @@ class Provider:
         assert "openid" in asked["scope"].split()
         code = secrets.token_urlsafe(16)
         self._codes[code] = asked
-        answer = urlencode({"code": code, "state": asked["state"], "iss": self.issuer})
-        raise web.HTTPFound(f"{self.redirect_uri}?{answer}")
+        given = urlencode({"state": asked["state"], "iss": self.issuer})
+        accepted, refused = (f"{self.redirect_uri}?{one}&{given}" for one in (f"code={code}", "error=access_denied"))
+        if self.asks:
+            return _show(
+                f'<a id="accept" href="{escape(accepted)}">Yes</a> <a id="refuse" href="{escape(refused)}">No</a>'
+            )
+        raise web.HTTPFound(accepted)
+
+    async def show_home(self, request: web.Request) -> web.Response:
+        return _show(f'<a id="link" href="{escape(self.link)}">To the hub</a>')
 
     async def exchange(self, request: web.Request) -> web.Response:
         form = {name: str(value) for name, value in (await request.post()).items()}
@@ -76,19 +89,24 @@ class Provider:
         return web.json_response(key_set("ec"))
 
 
+def _show(body: str) -> web.Response:
+    return web.Response(text=f'<!doctype html><link rel="icon" href="data:,">{body}', content_type="text/html")
+
+
 @asynccontextmanager
-async def providing() -> AsyncIterator[Provider]:
-    """A provider that listens."""
+async def providing(host: str = "127.0.0.1") -> AsyncIterator[Provider]:
+    """A provider that listens; browsers take another name of the same machine for another site."""
     provider = Provider()
     app = web.Application()
     app.router.add_get("/.well-known/openid-configuration", provider.discover)
+    app.router.add_get("/", provider.show_home)
     app.router.add_get("/authorize", provider.authorize)
     app.router.add_post("/token", provider.exchange)
     app.router.add_get("/keys", provider.publish_keys)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    provider.issuer = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    provider.issuer = f"http://{host}:{runner.addresses[0][1]}"
     try:
         yield provider
     finally:

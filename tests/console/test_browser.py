@@ -251,6 +251,23 @@ def test_an_instance_is_moved_by_a_form_of_its_transition_and_cancelled(desk: De
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_the_boxes_of_a_graph_hold_the_names_of_the_states(desk: Desk, page: Page) -> None:
+    for path in ("workflows/release", "instances/{run}"):
+        desk.open(page, path)
+        assert page.title() == "release - Waypost" if "{run}" in path else "Release - Waypost"
+        held = page.locator(".graph").evaluate(
+            """graph => [...graph.querySelectorAll("text.name")].map(name => {
+                const inner = name.getBoundingClientRect()
+                return [...graph.querySelectorAll("rect.box")].some(box => {
+                    const outer = box.getBoundingClientRect()
+                    return outer.left < inner.left && inner.right < outer.right
+                })
+            })"""
+        )
+        assert held
+        assert all(held), held
+
+
 def test_all_instances_of_a_view_are_shown_before_they_are_cancelled(desk: Desk, page: Page) -> None:
     runs = [desk.start(service="batch") for _ in range(2)]
     page.goto(f"{desk.hub.url}/console/instances?q=batch")

@@ -269,6 +269,10 @@ class Console(Component):
             )
         if await self._sessions.find(request.headers) is not None:
             return redirect(_prefix(request) + _safe_target(query.get("next", "")))
+        if request.headers.get(b"sec-fetch-site") == b"cross-site":
+            # A link on another site, such as one to an approval in a chat, comes without the cookie of a person who is
+            # signed in. Whoever is not gets here again from this site, and sees the form.
+            return self._lead_on(request, "One moment", query.get("next", ""))
         return self._render_sign_in(request, 200, "", query)
 
     async def _sign_in(self, request: OperatorRequest) -> OperatorAnswer:
@@ -314,11 +318,18 @@ class Console(Component):
         session = await self._sessions.open_for(principal)
         self._hub.core.guard.record_act("console.signed_in", principal.id, "console", address)
         cookie = write_cookie(session.token, _prefix(request), is_secure=_is_secure(request))
-        # A redirect would still be a navigation from the other site, with which browsers send no Strict cookie. The
-        # page that this answer is leads on by itself, which is a navigation within this site.
-        context = self._context(request, None, "Signed in")
-        context |= {"target": _prefix(request) + _safe_target(attempt.next)}
-        return to_answer(render("signed-in.html", context), 200, cookie, over)
+        return self._lead_on(request, "Signed in", attempt.next, cookie, over)
+
+    def _lead_on(
+        self, request: OperatorRequest, title: str, target: str, *headers: tuple[bytes, bytes]
+    ) -> OperatorAnswer:
+        """A page that goes on to another by itself.
+
+        A redirect would still be a navigation from the other site, with which browsers send no Strict cookie; that of a
+        page is one within this site.
+        """
+        context = self._context(request, None, title) | {"target": _prefix(request) + _safe_target(target)}
+        return to_answer(render("lead-on.html", context), 200, *headers)
 
     async def _begin(self, request: OperatorRequest, hashed: bytes, target: str) -> OperatorAnswer:
         session = await self._sessions.open(hashed)

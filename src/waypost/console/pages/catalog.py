@@ -69,6 +69,7 @@ async def load(view: View) -> dict[str, Any]:
     item = await view.api.get(_place(view))
     calls = item["calls"]
     return {
+        "title": item["title"],
         "item": item,
         "total": sum(calls.values()),
         "failed": sum(calls.values()) - calls.get("ok", 0),

@@ -28,6 +28,7 @@ async def load(view: View) -> dict[str, Any]:
     drawn = (await view.api.get(f"{place}/graph"))["text"]
     raw = json.dumps(run, indent=2, ensure_ascii=False)
     return {
+        "title": run["definitionId"],
         "run": run,
         "status_label": STATUSES[run["status"]],
         # The drawing escapes every name in it.

@@ -35,6 +35,7 @@ async def load(view: View) -> dict[str, Any]:
     drawn = (await view.api.get(f"{place}/graph", format="svg", styled="false"))["text"]
     written = json.dumps(_drop_defaults(await view.api.get(f"{place}/export")), indent=2, ensure_ascii=False)
     return {
+        "title": workflow["title"],
         "workflow": workflow,
         # The drawing escapes every name in it.
         "graph": Markup(drawn) if len(drawn.encode()) <= MAX_GRAPH_BYTES else "",  # noqa: S704
