@@ -15,11 +15,12 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+
+from msgspec.structs import replace
 
 from waypost import Hub
 from waypost.capabilities.context import Context

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.capabilities.client import connected, listed, new_hub, request
 from waypost import DefinitionError, Hub, InvalidParams, UnknownPrompt, UnknownTool

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.contract.conftest import Place, asynchronous
 from tests.contract.conftest import lasting_place as lasting_place

@@ -6,7 +6,6 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -319,8 +318,7 @@ _NO_METADATA: Final = Metadata()
 _NO_FEATURES: Final = McpFeatures()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
-class Capability:
+class Capability(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """A tool, prompt, resource or resource template, ready to run.
 
     What the pipeline reads for every call is an attribute of its own; what only lists, the search or the protocol read

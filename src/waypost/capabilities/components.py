@@ -7,7 +7,6 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, Self
 
 import msgspec
@@ -21,8 +20,7 @@ from waypost.capabilities.schemas.signatures import underlying
 from waypost.errors import DefinitionError
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(msgspec.Struct, frozen=True):
     """What runs for a prompt or resource, and what it takes."""
 
     arguments: Arguments
@@ -181,8 +179,7 @@ MAX_ARITY: Final = 2
 """Handlers take at most the arguments and the context."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """How a function is called: with `args` and `ctx` by position, or with its own parameters by name."""
 
     by_name: bool

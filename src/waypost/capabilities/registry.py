@@ -7,7 +7,6 @@ import logging
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -120,8 +119,7 @@ class Table:
         self.revision += 1
 
 
-@dataclass(eq=False, slots=True)
-class Offer:
+class Offer(msgspec.Struct, eq=False):
     """A row that a source offers, and the row that is published for it."""
 
     source: str
@@ -179,7 +177,7 @@ class Registry:
             self._covered.pop(key, None)
             return row
         self._covered[key] = row
-        return replace(row, metadata=msgspec.structs.replace(row.metadata, hidden=True))
+        return msgspec.structs.replace(row, metadata=msgspec.structs.replace(row.metadata, hidden=True))
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` after each change, until the returned function is called."""
@@ -226,7 +224,7 @@ class Registry:
         offers: list[Offer] = []
         fresh: list[Offer] = []
         for given in rows:
-            row = given if given.priority is priority else replace(given, priority=priority)
+            row = given if given.priority is priority else msgspec.structs.replace(given, priority=priority)
             offer = before.pop(_key(row), None)
             if offer is None:
                 offer = Offer(source, row)
@@ -526,7 +524,7 @@ def _rename(row: Capability, name: str) -> Capability:
     """Return a tool under another name, with its own as title and alias."""
     definition = msgspec.structs.replace(row.definition, name=name, title=row.definition.title or row.id)
     metadata = msgspec.structs.replace(row.metadata, aliases=row.metadata.aliases or (row.id,))
-    return replace(row, id=name, definition=definition, metadata=metadata)
+    return msgspec.structs.replace(row, id=name, definition=definition, metadata=metadata)
 
 
 def _different(old: Rows, new: Rows) -> list[Capability]:

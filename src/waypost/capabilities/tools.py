@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, TypeVar, cast, overload
 
-from msgspec import UNSET, structs
+from msgspec import UNSET, Struct, structs
 
 from waypost.capabilities.capability import (
     Capability,
@@ -44,8 +43,7 @@ from waypost.wire.definitions import ToolDefinition, ToolExecution
 _OPAQUE: Final = (Result, *CONTENT_TYPES)
 
 
-@dataclass(frozen=True, slots=True)
-class Blueprint:
+class Blueprint(Struct, frozen=True):
     """A tool and how its function is called."""
 
     capability: Capability
@@ -53,7 +51,7 @@ class Blueprint:
 
     def bind(self, function: Callable[..., Any]) -> Capability:
         """The tool with `function`, a bound method, as its handler."""
-        return replace(self.capability, handler=self.shape.handler(function))
+        return structs.replace(self.capability, handler=self.shape.handler(function))
 
 
 def declared_input(options: ToolOptions) -> Arguments | None:
@@ -309,7 +307,7 @@ def expand(
     facts = {"category": category, "hidden": resolve_hidden(hidden, visible)}
     traits = {key: value for key, value in facts.items() if value is not None}
     return [
-        replace(
+        structs.replace(
             one,
             id=name if name is not None and one.kind in (Kind.TOOL, Kind.PROMPT) else one.id,
             definition=structs.replace(one.definition, meta=with_category(one.definition.meta, category), **changes),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from sys import modules
@@ -264,7 +263,7 @@ async def complete_argument(
         offered = () if target is None else target.mcp.choices.get(argument["name"], ())
         typed = str(argument["value"]).casefold()
         return _to_completion([value for value in offered if value.casefold().startswith(typed)])
-    completer = replace(target, handler=target.mcp.completer, is_async=True)
+    completer = msgspec.structs.replace(target, handler=target.mcp.completer, is_async=True)
     found: dict[str, Any] = await engine.pipeline.use(completer, argument, caller, engine.pipeline.timeout, "complete")
     return found
 

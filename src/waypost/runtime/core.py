@@ -6,7 +6,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,8 +60,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         return self.opens_worker_port or self.is_follower
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
+class Core(msgspec.Struct, frozen=True):
     """Everything below the components."""
 
     settings: Settings

@@ -8,8 +8,9 @@ on a path. Every reference is followed once, and its cost is taken as often as i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from waypost.capabilities.schemas.graph import (
     EACH_MEMBER,
@@ -132,8 +133,7 @@ def _edges(graph: SchemaGraph, top: Schema, definitions: dict[int, Schema]) -> I
         waiting += [child for _, child in graph.applied[id(schema)]]
 
 
-@dataclass(slots=True)
-class _Sum:
+class _Sum(Struct):
     """Checks at a value itself, at its members, and at its items."""
 
     here: int = 0

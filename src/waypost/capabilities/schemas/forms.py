@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from enum import Enum
 from functools import partial
@@ -100,8 +100,7 @@ _COMMON = ("type", "title", "description")
 _MEMBER = ("required", "default")
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(msgspec.Struct, frozen=True):
     """A parsed data form; `cast` takes arguments that fit the schema."""
 
     schema: dict[str, Any]

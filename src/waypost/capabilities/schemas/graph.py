@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from waypost.errors import DefinitionError
 
@@ -34,8 +35,7 @@ class PatternSize(NamedTuple):
     checks: int
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     """Elements in a row; `loose` counts the positions in and after the first loop, which can all match at once."""
 
     units: int = 0

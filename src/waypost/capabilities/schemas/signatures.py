@@ -8,7 +8,7 @@ import sys
 import typing
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from functools import lru_cache, partial
 from pathlib import PurePath
 from types import SimpleNamespace
@@ -115,8 +115,7 @@ class TypedForm:
             raise InvalidArguments([_problem(error)]) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(msgspec.Struct, frozen=True):
     """The schema of a result; `wrapped` if the value is under the key `result`."""
 
     schema: dict[str, Any]
