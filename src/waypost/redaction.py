@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 
 HIDDEN: Final = "[REDACTED]"
@@ -13,45 +14,47 @@ MIN_SECRET_CHARACTERS: Final = 6
 
 SECRET_WORDS: Final = "password|passwd|secret|token|key|credential|authorization|cookie"  # noqa: S105  # a pattern
 """A pattern of the words in the names of secrets, in lower case."""
-_NAME: Final = re.compile(SECRET_WORDS, re.IGNORECASE)
-_VARIABLE: Final = re.compile(r"(?<![a-z0-9])(?:pass|passphrase|pwd|pat|auth|dsn)(?![a-z0-9])", re.IGNORECASE)
+_VARIABLE: Final = r"(?<![a-z0-9])(?:pass|passphrase|pwd|pat|auth|dsn)(?![a-z0-9])"
 """Whole words that name a secret in an environment; in other data, `pass` may be a number of tests."""
 _NAMES: Final = ("password", "passwd", "secret", "token", "credential", "api_key", "api-key", "apikey", "access")
 _SHAPES: Final = ("sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "akia", "eyj")
-_LOOKS_SECRET: Final = tuple(
-    (hints, re.compile(pattern, re.IGNORECASE | re.DOTALL))
-    for hints, pattern in (
-        (
-            ("private key",),
-            r"()-----BEGIN [a-z ]{0,40}PRIVATE KEY-----.*?(?:-----END [a-z ]{0,40}PRIVATE KEY-----|\Z)",
-        ),
-        (("authorization",), r"\b(authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?)[^\r\n\"',;]{3,}"),
-        (("bearer",), r"\b(bearer\s{1,3})[\w.~+/=-]{6,}"),
-        (("://",), r"(://)[^\s/@:]{0,200}:[^\s/@]{1,200}(?=@)"),
-        (
-            _NAMES,
-            r"((?:password|passwd|secret|token|credential|api[_-]?key|access[_-]?key)[\w-]{0,40}[\"']?"
-            r"\s{0,3}[:=]\s{0,3}[\"']?)(?!\[REDACTED)[^\s\"',;&]{6,}",
-        ),
-        (
-            _SHAPES,
-            # Only at the beginning of a run of such characters: from every place in it, a long one would take for ever.
-            r"(?<![\w-])()(?:sk-[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}"
-            r"|xox[abeprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*)",
-        ),
-    )
+_LOOKS_SECRET: Final = (
+    (
+        ("private key",),
+        r"()-----BEGIN [a-z ]{0,40}PRIVATE KEY-----.*?(?:-----END [a-z ]{0,40}PRIVATE KEY-----|\Z)",
+    ),
+    (("authorization",), r"\b(authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?)[^\r\n\"',;]{3,}"),
+    (("bearer",), r"\b(bearer\s{1,3})[\w.~+/=-]{6,}"),
+    (("://",), r"(://)[^\s/@:]{0,200}:[^\s/@]{1,200}(?=@)"),
+    (
+        _NAMES,
+        r"((?:password|passwd|secret|token|credential|api[_-]?key|access[_-]?key)[\w-]{0,40}[\"']?"
+        r"\s{0,3}[:=]\s{0,3}[\"']?)(?!\[REDACTED)[^\s\"',;&]{6,}",
+    ),
+    (
+        _SHAPES,
+        # Only at the beginning of a run of such characters: from every place in it, a long one would take for ever.
+        r"(?<![\w-])()(?:sk-[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}"
+        r"|xox[abeprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*)",
+    ),
 )
 """What looks like a secret: words without which it cannot be there, and the pattern, whose group is what stays."""
 
 
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern, compiled at its first use: at import, all of them would take a thirtieth of `import waypost`."""
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
+
+
 def is_secret_name(name: str) -> bool:
     """Whether something is called like a secret."""
-    return _NAME.search(name) is not None
+    return _compiled(SECRET_WORDS).search(name) is not None
 
 
 def is_secret_variable(name: str) -> bool:
     """Whether a variable, an entry of an environment or a header is called like a secret."""
-    return is_secret_name(name) or _VARIABLE.search(name) is not None
+    return is_secret_name(name) or _compiled(_VARIABLE).search(name) is not None
 
 
 def secrets_of(*sources: Mapping[str, str]) -> tuple[str, ...]:
@@ -83,7 +86,7 @@ def redacted(text: str, secrets: Iterable[str] = (), *, is_cut: bool = False) ->
     lowered = text.lower()
     for hints, pattern in _LOOKS_SECRET:
         if any(hint in lowered for hint in hints):
-            text = pattern.sub(rf"\g<1>{HIDDEN}", text)
+            text = _compiled(pattern).sub(rf"\g<1>{HIDDEN}", text)
     return text
 
 

@@ -17,7 +17,6 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Final, Protocol, cast, get_args
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -295,6 +294,9 @@ class _TimeKeeper:
             raise ValueError("hours go from 0 to 24")
         self._config = config
         self._clock = clock
+        # With the paths of the platform it takes a hundredth of `import waypost`, and few policies have such a rule.
+        from zoneinfo import ZoneInfo
+
         try:
             self._zone = ZoneInfo(config.timezone)
         except (KeyError, ValueError, OSError):
