@@ -13,13 +13,12 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import uvicorn
-
 from waypost.errors import WaypostError
 from waypost.loops import freeze_gc, return_large_blocks
 from waypost.settings import Limits
 from waypost.transports.http.app import HttpApp
 from waypost.transports.http.asgi import App
+from waypost.transports.http.lean_uvicorn import uvicorn
 from waypost.transports.http.pending import IdleConnections, PendingRequests, SlowReaders
 
 if TYPE_CHECKING:
