@@ -28,7 +28,7 @@ LAYERS = (
     {"worker"},
     {"workers"},
     {"upstreams", "identity.key_ring"},
-    {"runtime.core", "runtime.component", "runtime.replicas", "runtime.feed"},
+    {"runtime.core", "runtime.component", "runtime.replicas", "runtime.peers", "runtime.feed"},
     {"transports"},
     {"protocol"},
     {"policy"},
@@ -110,7 +110,7 @@ PUBLIC = {
     """,
     "queues": "Delivery StoreQueue",
     "runtime": """
-        Change ChangeFeed Component ConfigurationFile Core CoreOptions Launch Listener Replicas Runtime
+        Change ChangeFeed Component ConfigurationFile Core CoreOptions Launch Listener Peers Replicas Runtime
         STOP_TIMEOUT_S Switch build_app check find is_component load_module print_ready serve_http
     """,
     "search": "Document Embeddings Found Matrix Ranking Reason SearchIndex View is_installed",

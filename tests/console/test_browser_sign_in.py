@@ -36,24 +36,25 @@ class Site:
         self.provider = Provider()
         self._started: Future[None] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
-        self._stop = lambda: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
 
     def start(self) -> None:
         self._thread.start()
         self._started.result(DEADLINE_S)
 
     def stop(self) -> None:
-        self._stop()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive()
 
     async def _run(self) -> None:
         try:
             async with providing("localhost") as self.provider, self._serving():
-                loop, stopping = asyncio.get_running_loop(), asyncio.Event()
-                self._stop = lambda: loop.call_soon_threadsafe(stopping.set) and None
+                self._loop = asyncio.get_running_loop()
                 self._started.set_result(None)
-                await stopping.wait()
+                await self._stopping.wait()
         except BaseException as error:
             if not self._started.done():
                 self._started.set_exception(error)

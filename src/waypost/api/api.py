@@ -6,6 +6,7 @@ The OpenAPI document is built from the routes and the types in the signatures of
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote
@@ -421,6 +422,13 @@ _REFUSAL_STATUSES: Final = {
 _log: Final = logging.getLogger(__name__)
 
 
+_PEER_ANSWERS: Final[dict[str, Callable[[ManagedHub, bytes], Awaitable[Any]]]] = {
+    "sessions": sessions.answer_list,
+    "requests": requests.answer_list,
+    "end": sessions.answer_end,
+}
+
+
 class Api(Component):
     """Everything under `/api/`, and `/metrics`."""
 
@@ -435,6 +443,10 @@ class Api(Component):
         """Record the refused requests that were only counted."""
         if self._refusals is not None:
             self._refusals.flush()
+
+    async def answer_peer(self, subject: str, question: bytes) -> Any:
+        """What another replica asks of this one, for a person who asked it."""
+        return await _PEER_ANSWERS[subject](self._hub, question)
 
     def record_refusal(self, request: OperatorRequest) -> None:
         """Record a request that was refused for its key or its principal; floods are counted."""

@@ -1,4 +1,4 @@
-"""The last messages of the protocol between clients and this replica, without secrets."""
+"""The last messages of the protocol between clients and the replicas, without secrets."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from waypost.wire.params import decode_cursor, encode_cursor
 from waypost.workflows.views import format_time
 
 MAX_ROWS: Final = 200
+MAX_ANSWER_ROWS: Final = 50
+"""How many messages one replica sends another: together they are smaller than a message of a bus may be."""
 _MAX_METHOD_CHARACTERS: Final = 200
 _MAX_NESTED: Final = 4
 """How deeply JSON texts within JSON texts are read to mask them."""
@@ -57,18 +59,42 @@ class RequestRow(msgspec.Struct, frozen=True):
     bytes: int
     message: Any
     """The message with its secrets masked: as JSON, or as the text of its beginning where it is long."""
+    replica: str = ""
 
 
 class RequestPage(msgspec.Struct, frozen=True):
-    """Messages, the last one first, how many are kept at most, and the cursor of the next page."""
+    """Messages, the last one first, how many a replica keeps at most, and the cursor of the next page."""
 
     requests: list[RequestRow]
     kept: int
     next: str | None
+    replicas: int = 1
+    """How many replicas it is about."""
+    silent: list[str] = []
+    """The replicas that are alive and did not answer, whose messages are missing."""
 
 
 async def list_requests(hub: ManagedHub, query: RequestQuery) -> RequestPage:
-    """List the last messages of the protocol on this replica, the last one first, with their secrets masked."""
+    """List the last messages of the protocol on all replicas, the last one first, with their secrets masked."""
+    own = _list_own(hub, query)
+    question = msgspec.structs.replace(query, limit=min(query.limit, MAX_ANSWER_ROWS))
+    others, silent = await hub.peers.ask("requests", question, RequestPage)
+    pages = [own, *others]
+    # Where a page ends before the last message, what is older is not known of that replica yet.
+    since = max((page.requests[-1].number for page in pages if page.next), default=0)
+    rows = sorted((row for page in pages for row in page.requests), key=lambda row: -row.number)
+    shown = [row for row in rows if row.number >= since][: query.limit]
+    has_more = len(shown) < len(rows) or any(page.next for page in pages)
+    more = encode_cursor(str(shown[-1].number)) if has_more else None
+    return RequestPage(shown, own.kept, more, len(pages), silent)
+
+
+async def answer_list(hub: ManagedHub, question: bytes) -> RequestPage:
+    """The messages of this replica, for another one."""
+    return _list_own(hub, msgspec.json.decode(question, type=RequestQuery))
+
+
+def _list_own(hub: ManagedHub, query: RequestQuery) -> RequestPage:
     log, secrets = hub.core.engine.messages, hub.core.pipeline.secrets
     before = _read_number(query.before)
     logged = list(log.latest())
@@ -85,7 +111,7 @@ async def list_requests(hub: ManagedHub, query: RequestQuery) -> RequestPage:
     ]
     shown = found[: query.limit]
     more = encode_cursor(str(shown[-1].logged.number)) if len(found) > len(shown) else None
-    return RequestPage([one.to_row(secrets) for one in shown], log.limit, more)
+    return RequestPage([one.to_row(secrets, hub.core.replica) for one in shown], log.limit, more)
 
 
 def _read_number(cursor: str | None) -> int | None:
@@ -136,7 +162,7 @@ class _Read(msgspec.Struct, frozen=True):
         method = head.method or methods.get(key) or methods.get(("", *key[1:]), "")
         return cls(logged, session, shorten(method, _MAX_METHOD_CHARACTERS), shorten(request_id, 80), str(error))
 
-    def to_row(self, secrets: tuple[str, ...]) -> RequestRow:
+    def to_row(self, secrets: tuple[str, ...], replica: str) -> RequestRow:
         one = self.logged
         return RequestRow(
             one.number,
@@ -149,6 +175,7 @@ class _Read(msgspec.Struct, frozen=True):
             shorten(redacted(self.error, secrets), 200),
             one.size,
             mask_message(one.message, secrets, is_whole=one.size == len(one.message)),
+            replica,
         )
 
 
@@ -205,6 +232,7 @@ REQUESTS: Final = RequestPage(
             "",
             96,
             _CALL,
+            "5f0c9d7e21ab",
         )
     ],
     200,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from waypost.identity.vault import Vault
     from waypost.imports.imports import Imports
     from waypost.runtime.core import Core
+    from waypost.runtime.peers import Peers
     from waypost.runtime.replicas import Replicas
     from waypost.skills.skill_set import SkillSet
     from waypost.upstreams.pool import Upstreams
@@ -76,6 +77,8 @@ class ManagedHub(Protocol):
     def configuration(self) -> ConfigurationFiles | None: ...
     @property
     def replicas(self) -> Replicas: ...
+    @property
+    def peers(self) -> Peers: ...
     @property
     def documents(self) -> Documents: ...
     @property

@@ -1,15 +1,18 @@
-"""The sessions of clients that are open on this replica, and the tasks of all replicas."""
+"""The sessions of clients and their tasks, of all replicas."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Annotated, Final, Literal
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import UNSET, Meta
 
 from waypost.api.routing import ManagedHub
 from waypost.errors import InvalidParams, StoreUnavailable, UnknownCapability, shorten
+from waypost.protocol.engine import Engine
 from waypost.protocol.session import LegacySession
 from waypost.stores.tasks import TaskRecord
 from waypost.wire.params import decode_cursor, encode_cursor
@@ -50,19 +53,26 @@ class SessionRow(msgspec.Struct, frozen=True, rename="camel"):
     subscriptions: int
     attached: bool
     """Whether it ends with its connection, as over standard streams."""
+    replica: str = ""
+    """Where its client was last seen."""
 
 
 class SessionPage(msgspec.Struct, frozen=True):
-    """Sessions of one replica, the last one seen first.
+    """Sessions of all replicas, the last one seen first.
 
     Clients of 2026-07-28 have no session; `listening` counts their streams of notifications, and live pages.
     """
 
     replica: str
+    """The one that was asked."""
     sessions: list[SessionRow]
     total: int
     listening: int
     next: str | None
+    replicas: int = 1
+    """How many replicas it is about."""
+    silent: list[str] = []
+    """The replicas that are alive and did not answer, whose sessions are missing."""
 
 
 class EndedSession(msgspec.Struct, frozen=True):
@@ -73,22 +83,61 @@ class EndedSession(msgspec.Struct, frozen=True):
 
 
 async def list_sessions(hub: ManagedHub, query: SessionQuery) -> SessionPage:
-    """List the sessions that are open on this replica, the last one seen first."""
+    """List the open sessions of all replicas, the last one seen first."""
+    own = _list_own(hub, query)
+    others, silent = await hub.peers.ask("sessions", query, SessionPage)
+    pages = [own, *others]
+    found: dict[str, SessionRow] = {}
+    for row in _sort(row for page in pages for row in page.sessions):
+        found.setdefault(row.id, row)  # a session that moved is known at both replicas
+    shown = list(found.values())[: query.limit]
+    has_more = len(found) > len(shown) or any(page.next for page in pages)
+    return SessionPage(
+        own.replica,
+        shown,
+        sum(page.total for page in pages),
+        sum(page.listening for page in pages),
+        _to_cursor(shown[-1]) if has_more else None,
+        len(pages),
+        silent,
+    )
+
+
+async def answer_list(hub: ManagedHub, question: bytes) -> SessionPage:
+    """The sessions of this replica, for another one."""
+    return _list_own(hub, msgspec.json.decode(question, type=SessionQuery))
+
+
+def _list_own(hub: ManagedHub, query: SessionQuery) -> SessionPage:
     sessions, engine = hub.core.engine.sessions, hub.core.engine
-    place = _read_place(query.before)
-    wanted = query.client.casefold()
-    found = sorted(
-        (-session.last_seen, to_public_id(session.id), session)
+    place, wanted = _read_place(query.before), query.client.casefold()
+    # The clock of sessions has no date. The difference is taken once, so that rows keep their place between two pages.
+    epoch = _epochs.setdefault(engine, hub.core.clock() - sessions.now())
+    rows = [
+        _to_row(session, epoch + session.last_seen, hub.core.replica)
         for session in sessions
         if query.principal in ("", session.principal.id) and wanted in _name_client(session).casefold()
-    )
-    rest = [one for one in found if place is None or one[:2] > place]
+    ]
+    rest = [row for row in _sort(rows) if place is None or _is_after(row, place)]
     shown = rest[: query.limit]
-    more = encode_cursor(f"{shown[-1][0]!r} {shown[-1][1]}") if len(rest) > len(shown) else None
-    # The clock of sessions has no date; what was seen so many seconds ago has.
-    ago = sessions.now()
-    rows = [_to_row(session, public, hub.core.clock() - (ago + seen)) for seen, public, session in shown]
-    return SessionPage(hub.core.replica, rows, len(sessions), len(engine.broadcast), more)
+    more = _to_cursor(shown[-1]) if len(rest) > len(shown) else None
+    return SessionPage(hub.core.replica, shown, len(sessions), len(engine.broadcast), more)
+
+
+_epochs: Final[WeakKeyDictionary[Engine, float]] = WeakKeyDictionary()
+
+
+def _sort(rows: Iterable[SessionRow]) -> list[SessionRow]:
+    """The last one seen first, then by id."""
+    return sorted(sorted(rows, key=lambda row: row.id), key=lambda row: row.last_seen_at, reverse=True)
+
+
+def _is_after(row: SessionRow, place: tuple[str, str]) -> bool:
+    return row.last_seen_at < place[0] or (row.last_seen_at == place[0] and row.id > place[1])
+
+
+def _to_cursor(row: SessionRow) -> str:
+    return encode_cursor(f"{row.last_seen_at} {row.id}")
 
 
 def to_public_id(session_id: str) -> str:
@@ -96,15 +145,14 @@ def to_public_id(session_id: str) -> str:
     return sha256(session_id.encode()).hexdigest()[:_ID_CHARACTERS]
 
 
-def _read_place(cursor: str | None) -> tuple[float, str] | None:
+def _read_place(cursor: str | None) -> tuple[str, str] | None:
     text = decode_cursor(cursor)
     if text is None:
         return None
-    seen, _, public = text.partition(" ")
-    try:
-        return float(seen), public
-    except ValueError:
-        raise InvalidParams("Invalid cursor.") from None
+    seen_at, space, public = text.partition(" ")
+    if not space:
+        raise InvalidParams("Invalid cursor.")
+    return seen_at, public
 
 
 def _name_client(session: LegacySession) -> str:
@@ -114,9 +162,9 @@ def _name_client(session: LegacySession) -> str:
     return info.name if info.title is UNSET or not info.title else info.title
 
 
-def _to_row(session: LegacySession, public: str, seen_at: float) -> SessionRow:
+def _to_row(session: LegacySession, seen_at: float, replica: str) -> SessionRow:
     return SessionRow(
-        id=public,
+        id=to_public_id(session.id),
         client=shorten(_name_client(session), _MAX_NAME_CHARACTERS),
         client_version=""
         if session.client_info is None
@@ -129,15 +177,45 @@ def _to_row(session: LegacySession, public: str, seen_at: float) -> SessionRow:
         tasks=len(session.tasks),
         subscriptions=len(session.subscriptions),
         attached=session.is_attached,
+        replica=replica,
     )
 
 
 async def end_session(hub: ManagedHub, id: str) -> EndedSession:
-    """End a session of this replica on all replicas; its client has to initialize again."""
+    """End a session on all replicas; its client has to initialize again."""
+    ended = await _end_own(hub, id)
+    if ended is not None:
+        return ended
+    others, silent = await hub.peers.ask("end", id, _Ending)
+    for other in others:
+        if other.refusal:
+            raise InvalidParams(other.refusal)
+        if other.ended is not None:
+            return other.ended
+    hint = f" These replicas did not answer: {', '.join(silent)}." if silent else ""
+    raise UnknownCapability(f"There is no session {shorten(id)}.{hint}")
+
+
+class _Ending(msgspec.Struct, frozen=True):
+    """What another replica says to the end of a session; nothing where it does not know it."""
+
+    ended: EndedSession | None = None
+    refusal: str = ""
+
+
+async def answer_end(hub: ManagedHub, question: bytes) -> _Ending:
+    """End a session of this replica, for another one."""
+    try:
+        return _Ending(await _end_own(hub, msgspec.json.decode(question, type=str)))
+    except InvalidParams as error:
+        return _Ending(refusal=error.message)
+
+
+async def _end_own(hub: ManagedHub, id: str) -> EndedSession | None:
     sessions = hub.core.engine.sessions
     session = next((one for one in sessions if id in (to_public_id(one.id), one.id)), None)
     if session is None:
-        raise UnknownCapability(f"There is no session {shorten(id)} on this replica.")
+        return None
     if session.is_attached:
         raise InvalidParams("This session ends with its connection; end the program that holds it.")
     deletion = sessions.close(session, "closed")
@@ -218,7 +296,18 @@ def _to_task(record: TaskRecord) -> TaskRow:
 
 
 _SESSION: Final = SessionRow(
-    "9f86d081884c7d65", "Claude Code", "2.1", "2025-11-25", "ada", "2026-11-16T09:01:00.000Z", 1, 0, 0, 0, False
+    "9f86d081884c7d65",
+    "Claude Code",
+    "2.1",
+    "2025-11-25",
+    "ada",
+    "2026-11-16T09:01:00.000Z",
+    1,
+    0,
+    0,
+    0,
+    False,
+    "5f0c9d7e21ab",
 )
 SESSIONS: Final = SessionPage("5f0c9d7e21ab", [_SESSION], 1, 0, None)
 ENDED: Final = EndedSession("9f86d081884c7d65")

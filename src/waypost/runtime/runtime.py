@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from waypost.imports.imports import Imports
     from waypost.protocol.engine import Engine
     from waypost.runtime.configuration import Configuration
+    from waypost.runtime.peers import Peers
     from waypost.runtime.replicas import Replicas
     from waypost.skills.skill_set import SkillSet
     from waypost.skills.skills import Skills
@@ -60,20 +61,8 @@ STOP_TIMEOUT_S: Final = 60.0
 MIN_STOP_S: Final = 1.0
 """How long each part may take in any case, so that one that is stuck does not keep the others from stopping."""
 _ORDER: Final = (
-    "replicas",
-    "keys",
-    "toolkits",
-    "configuration",
-    "folders",
-    "documents",
-    "delegation",
-    "skills",
-    "upstreams",
-    "imports",
-    "gateway",
-    "api",
-    "changes",
-    "console",
+    *("replicas", "peers", "keys", "toolkits", "configuration", "folders", "documents", "delegation", "skills"),
+    *("upstreams", "imports", "gateway", "api", "changes", "console"),
 )
 """Components of the hub's own in the order of their start; then come those of programs."""
 _LAST: Final = ("workers", "workflows")
@@ -175,7 +164,7 @@ class Runtime:
             stack.push_async_callback(self._stop_part, "lifespan", lambda: lifespan.__aexit__(None, None, None))
         stack.push_async_callback(self._stop_components)
         if core.store.database.is_shared and self.launch.resume_runs:
-            _ = self.replicas
+            _ = self.replicas, self.peers
         if core.settings.workers is not None and self.launch.has_workers:
             _ = self.workers
             _ = self.documents if self.keeps_documents else self.delegation
@@ -397,6 +386,13 @@ class Runtime:
             return self.core.settings if self.configuration is None else self.configuration.loaded.config
 
         return self._get("replicas", lambda: Replicas(self.core, settings, self.feed.announce))
+
+    @property
+    def peers(self) -> Peers:
+        """The other replicas, to be asked."""
+        from waypost.runtime.peers import Peers
+
+        return self._get("peers", lambda: Peers(self.core, self.replicas, lambda *asked: self.api.answer_peer(*asked)))
 
     @property
     def toolkits(self) -> Toolkits:

@@ -22,6 +22,8 @@ async def load(view: View) -> dict[str, Any]:
     return {
         "requests": [{**one, "text": _to_text(one["message"])} for one in page["requests"]],
         "kept": page["kept"],
+        "replicas": page["replicas"],
+        "silent": page["silent"],
         "next": page["next"],
         "query": query,
         "is_filtered": any(query.values()),

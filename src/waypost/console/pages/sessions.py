@@ -12,7 +12,7 @@ TONES: Final = {"completed": "good", "failed": "bad", "input_required": "warn"}
 
 
 async def load(view: View) -> dict[str, Any]:
-    """The sessions of this replica and the tasks of all, as the URL filters them."""
+    """The sessions and tasks of all replicas, as the URL filters them."""
     query = {name: view.query.get(name, "").strip() for name in ("principal", "client", "status")}
     principal = query["principal"]
     sessions = await view.api.get(

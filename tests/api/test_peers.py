@@ -1,0 +1,117 @@
+"""Sessions, tasks and messages of two hubs on one PostgreSQL, as people see them at either."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import AGENT, Operator, operated_hub
+from tests.console.conftest import Person
+from tests.postgres import postgres_server as postgres_server
+from tests.postgres import postgres_url as postgres_url
+from tests.protocol.conftest import asynchronous, initialization, request
+from waypost.errors import NoHolder
+from waypost.runtime import peers, replicas
+
+CLIENT = {"authorization": f"Bearer {AGENT}"}
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine under load a replica is neither dead nor silent."""
+    monkeypatch.setattr(replicas, "DEAD_AFTER_S", 3600.0)
+    monkeypatch.setattr(peers, "ANSWER_TIMEOUT_S", 60.0)
+
+
+@asynccontextmanager
+async def two_hubs(url: str) -> AsyncIterator[tuple[Operator, Operator]]:
+    """Operators of two replicas that know each other."""
+    operators = [Operator(operated_hub(rules=(), store=url)) for _ in range(2)]
+    try:
+        for operator in operators:
+            await operator.hub.start()
+        for operator in operators:
+            await operator.hub.runtime.replicas.refresh()
+        yield operators[0], operators[1]
+    finally:
+        for operator in operators:
+            await operator.hub.stop()
+
+
+async def _read_pages(operator: Operator, name: str, query: str) -> list[dict[str, Any]]:
+    """The rows of all pages of a list."""
+    page = await operator.told("GET", f"/api/v1/{name}?{query}")
+    rows: list[dict[str, Any]] = page[name]
+    while page["next"] is not None:
+        page = await operator.told("GET", f"/api/v1/{name}?{query}&before={page['next']}")
+        rows += page[name]
+    return rows
+
+
+@asynchronous
+async def test_the_sessions_of_both_replicas_are_listed_page_by_page_and_ended_at_either(postgres_url: str) -> None:
+    async with two_hubs(postgres_url) as (one, other):
+        opened = [
+            (await operator.post(initialization(), CLIENT)).headers["mcp-session-id"]
+            for operator in (one, other, one, other, other)
+        ]
+        for operator in (one, other):
+            page = await operator.told("GET", "/api/v1/sessions")
+            assert (len(page["sessions"]), page["total"], page["replicas"], page["silent"]) == (5, 5, 2, [])
+            seen = [row["lastSeenAt"] for row in page["sessions"]]
+            assert seen == sorted(seen, reverse=True)
+        found = await _read_pages(one, "sessions", "limit=2")
+        assert len({row["id"] for row in found}) == len(found) == 5
+        ids = {operator.hub.runtime.core.replica for operator in (one, other)}
+        assert {row["replica"] for row in found} == ids
+
+        theirs = next(row for row in found if row["replica"] == other.hub.runtime.core.replica)
+        assert (await one.told("DELETE", f"/api/v1/sessions/{theirs['id']}"))["status"] == "ended"
+        page = await other.told("GET", "/api/v1/sessions")
+        assert theirs["id"] not in [row["id"] for row in page["sessions"]]
+        answers = [
+            (await other.post(request(2, "tools/list"), {**CLIENT, "mcp-session-id": session})).status
+            for session in opened
+        ]
+        assert answers.count(404) == 1
+        assert (await one.refused("DELETE", f"/api/v1/sessions/{theirs['id']}"))[0] == 404
+
+
+@asynchronous
+async def test_the_messages_of_both_replicas_are_listed_page_by_page(postgres_url: str) -> None:
+    async with two_hubs(postgres_url) as (one, other):
+        for operator in (one, other, other, one, other):
+            await operator.modern("tools/list", headers=CLIENT)
+        everything = await one.told("GET", "/api/v1/requests?method=tools/list&limit=200")
+        assert (everything["replicas"], everything["next"]) == (2, None)
+        numbers = [row["number"] for row in everything["requests"]]
+        assert len(numbers) == 10  # five requests and their responses
+        assert numbers == sorted(numbers, reverse=True)
+        found = await _read_pages(other, "requests", "method=tools/list&limit=3")
+        assert [row["number"] for row in found] == numbers
+
+
+@asynchronous
+async def test_the_pages_name_the_replica_of_each_row_and_those_that_do_not_answer(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_hubs(postgres_url) as (one, other):
+        await other.post(initialization(), CLIENT)
+        person = Person(one.hub)
+        await person.sign_in()
+        replica = other.hub.runtime.core.replica
+        for page in ("sessions", "requests"):
+            html = await person.read(page)
+            assert "2 replicas" in html
+            assert replica in html
+            assert "did not answer" not in html
+
+        async def refuse(*_: object) -> bytes:
+            raise NoHolder("gone")
+
+        monkeypatch.setattr(one.hub.runtime.core.bus, "request", refuse)
+        for page in ("sessions", "requests"):
+            assert "This replica did not answer" in await person.read(page)
