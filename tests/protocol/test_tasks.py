@@ -435,6 +435,27 @@ async def test_the_call_of_a_dead_process_is_made_again_under_the_same_id() -> N
 
 
 @asynchronous
+async def test_a_client_that_gives_up_asking_does_not_stop_a_call_from_being_made_again() -> None:
+    bench, began, may_end = Bench(), asyncio.Event(), asyncio.Event()
+
+    async def run(_task: RunningTask, _again: TaskCall) -> Json:
+        began.set()
+        await may_end.wait()
+        return DONE
+
+    bench.tasks.run_again = run
+    task_id = await leave_behind(bench, call=call())
+    asking = asyncio.get_running_loop().create_task(bench.tasks.find(task_id, ADA))
+    while task_id not in bench.tasks._running:  # noqa: ASYNC110  # the write that follows takes more turns of the loop
+        await asyncio.sleep(0)
+    asking.cancel()
+    await began.wait()
+    may_end.set()
+    await until(lambda: task_id not in bench.tasks._running)
+    assert (await bench.tasks.find(task_id, ADA)).status == "completed"
+
+
+@asynchronous
 async def test_a_call_that_ended_its_process_too_often_is_not_made_again() -> None:
     bench = Bench()
     made = repeats(bench)

@@ -457,7 +457,8 @@ class Tasks:
             if record.is_over or await self._is_held_elsewhere(record):
                 return record
             try:
-                return await self._take_over(record, principal)
+                # In the background: a client that gives up must not leave a task here that does not run.
+                return await asyncio.shield(self._host.background(self._take_over(record, principal)))
             except StaleVersion:
                 continue
 
