@@ -48,6 +48,9 @@ CARRY: Final = "mill__carry"
 NOT_BEGUN: Final = ("cannot be reached.", "was called.", "not found in namespace default.", "of this replica offers")
 """What the hub says of a call of a worker's function that certainly did not begin."""
 TOLL_PAUSE_S: Final = 0.1
+WORKER_CALLERS: Final = 8 if REPLICAS_S else 3
+TOLL_PAYERS: Final = 4 if REPLICAS_S else 2
+"""A soak has the machine to itself; the short form shares it with other tests."""
 CARRIERS: Final = 2
 """How many replicas have a worker: calls at the third always cross replicas."""
 
@@ -143,8 +146,8 @@ def start_load(group: asyncio.TaskGroup, mill: Mill, visitor: Visitor, url: str)
     works: list[Callable[[], Awaitable[None]]] = [client.work for client in clients]
     works += [Runner(mill, visitor, url, f"task-{n}").run_tasks for n in range(6)]
     works += [Runner(mill, visitor, url, f"call-{n}").call_tools for n in range(2)]
-    works += [Runner(mill, visitor, url, f"carry-{n}").call_workers for n in range(8)]
-    works += [Runner(mill, visitor, url, f"toll-{n}").pay_tolls for n in range(4)]
+    works += [Runner(mill, visitor, url, f"carry-{n}").call_workers for n in range(WORKER_CALLERS)]
+    works += [Runner(mill, visitor, url, f"toll-{n}").pay_tolls for n in range(TOLL_PAYERS)]
     return [group.create_task(_run(work)) for work in works]
 
 
@@ -243,7 +246,7 @@ def test_replicas_survive_faults_of_every_kind(tmp_path: Path, bus: BusKind) -> 
 
     async def scenario() -> tuple[Mill, Counter[str]]:
         async with (
-            asyncio.timeout(soak * 2 + 180),
+            asyncio.timeout(soak * 2 + 240),
             visiting(CALL_S) as visitor,
             three_replicas(tmp_path, bus, chance, carriers=CARRIERS) as cluster,
         ):
