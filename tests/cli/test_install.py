@@ -164,7 +164,7 @@ def test_the_entry_starts_the_hub_from_anywhere(client: str, home: Path, project
     words = command if isinstance(command, list) else [command, *entry["args"]]
     assert words == [COMMAND, "serve", str(project / "waypost.yaml"), "--stdio"]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert capsys.readouterr().out.startswith(f"Entered 'desk' in {file}; ")
+    assert capsys.readouterr().out.startswith(f"Added 'desk' to {file}; ")
     hello = {
         "jsonrpc": "2.0",
         "id": 1,

@@ -1,4 +1,4 @@
-"""`waypost install`: enter a hub in the configuration of an MCP client, or take it out again."""
+"""`waypost install`: add a hub to the configuration of an MCP client, or take it out again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(args: Namespace) -> Output:
     if not is_changed:
         return Output(data, f"{file} has this entry already.")
     backup = replace_text(file, changed)
-    said = f"Removed {name!r} from {file}." if args.remove else f"Entered {name!r} in {file}; {client.then}."
+    said = f"Removed {name!r} from {file}." if args.remove else f"Added {name!r} to {file}; {client.then}."
     kept = f" The file as it was before is {backup}." if backup else ""
     return Output({**data, "backup": None if backup is None else str(backup)}, said + kept)
 
@@ -149,7 +149,7 @@ def _parse_name(text: str) -> str:
 
 COMMAND: Final = Command(
     run,
-    "Enter a hub in the configuration of an MCP client; everything else in the file stays as it is.",
+    "Add a hub to the configuration of an MCP client; everything else in the file stays as it is.",
     "waypost install claude-code waypost.yaml --dry-run",
     Argument("client", choices=CLIENTS, metavar="CLIENT", help=", ".join(CLIENTS)),
     LOCAL_TARGET,
