@@ -14,6 +14,8 @@ from tests.upstreams.conftest import until
 from tests.upstreams.pools import Recorded, add, failure, listening, official_app, pooled
 from tests.upstreams.programs import Rough, is_running
 from waypost.config.models import McpConnection
+from waypost.settings import Server
+from waypost.upstreams import upstream
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.upstreams.upstream import Limits, RestartBackoff
@@ -198,3 +200,18 @@ async def test_a_start_that_fails_when_no_caller_waits_any_more_is_no_error_of_t
     gc.collect()
     await asyncio.sleep(0)
     assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+
+
+@asynchronous
+async def test_a_long_time_for_a_start_is_not_spent_on_an_era_that_the_server_ignores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream, "_FIRST_ERA_MAX_S", 0.2)
+    async with pooled(Rough(tmp_path, "ignore-discover").connection, start=1000.0) as pool:
+        result = await pool.call_tool("up", "pid", {}, {})
+    assert result["structuredContent"]["pid"] == Rough(tmp_path).numbers()[0]
+
+
+def test_a_server_that_takes_long_to_start_has_until_shortly_before_the_deadline_of_a_call() -> None:
+    deadline_s = Server().tool_timeout_ms / 1000
+    assert 20 <= Limits().start < deadline_s

@@ -120,6 +120,8 @@ PROGRESS: Final = "notifications/progress"
 ELICITATION_COMPLETE: Final = "notifications/elicitation/complete"
 _FIRST_ERA_SHARE: Final = 0.4
 """The share of the time for a start in which a server has to answer in the first era that is tried."""
+_FIRST_ERA_MAX_S: Final = 4.0
+"""A server that ignores requests of an era it does not know costs each start as long as this."""
 _MAX_FAILURES: Final = 30
 _TOOLS_CHANGED: Final = Reply(method="notifications/tools/list_changed", params=Reply())
 
@@ -134,7 +136,8 @@ Progress = Callable[[Mapping[str, Any]], None]
 class Limits:
     """How long things may take, in seconds."""
 
-    start: float = 10.0
+    start: float = 25.0
+    """A program may fetch its packages first, as `npx` does; below the 30 s of a call, which would say less."""
     call: float = 300.0
     idle: float = 600.0
     suspect: float = 1.0
@@ -448,7 +451,8 @@ class Upstream:
         session.client.listen_to(self._on_notification)
         self._sessions.add(session)
         try:
-            await negotiate_version(session.client, versions, self._context.limits.start * _FIRST_ERA_SHARE)
+            patience = min(self._context.limits.start * _FIRST_ERA_SHARE, _FIRST_ERA_MAX_S)
+            await negotiate_version(session.client, versions, patience)
         except RemoteError as error:
             self._close_session(session)
             raise self._name_error(error) from None
