@@ -106,6 +106,12 @@ def test_arguments_may_be_pairs_that_are_read_by_the_schema(target: str, capsys:
     assert printed(capsys) == "3.5\n"
 
 
+@on("server.py:hub", "GATEWAY")
+def test_pairs_are_read_by_the_schema_of_a_tool_behind_a_gateway_too(target: str, capsys: Captured) -> None:
+    assert main(["call", target, "add", "a=one", "b=2"]) == 2
+    assert "The argument 'a' is of type number, and 'one' is not." in complaint(capsys)
+
+
 @pytest.mark.parametrize(
     ("pairs", "expected"),
     [

@@ -43,7 +43,8 @@ async def _find_schema(client: Client, args: Namespace) -> dict[str, Any]:
         item = await call_gateway(client, args.hub, "describe", {"id": args.name})
     except WaypostError:
         item = None
-    return (item and item.input_schema) or {}
+    schemas = (link.get("input_schema") for link in (item or {}).get("links", ()))
+    return next((schema for schema in schemas if isinstance(schema, dict)), {})
 
 
 def read_pairs(tool: str, pairs: list[str], schema: dict[str, Any]) -> dict[str, Any]:
