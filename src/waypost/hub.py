@@ -157,11 +157,14 @@ class Hub(HookMethods):
             return self
         made = instantiate(source)
         whole = made if isinstance(source, (list, tuple)) else made[0]
-        self.registry.add(
-            expand(whole, name=name, description=description, category=category, hidden=hidden, visible=visible)
-        )
-        if toolkits := [one for one in made if isinstance(one, Toolkit)]:
-            self._declare(lambda runtime: runtime.toolkits.add(toolkits))
+        rows = expand(whole, name=name, description=description, category=category, hidden=hidden, visible=visible)
+        toolkits = [one for one in made if isinstance(one, Toolkit)]
+        if toolkits and self._runtime is not None:
+            self._runtime.add_toolkits(toolkits, rows)
+            return self
+        self.registry.add(rows)
+        if toolkits:
+            self._declared.append(lambda runtime: runtime.toolkits.add(toolkits))
         return self
 
     def remove(self, *names: str, kind: Kind = Kind.TOOL) -> None:

@@ -23,6 +23,7 @@ from waypost.runtime.component import Component
 from waypost.runtime.core import Core, Launch
 from waypost.settings import Settings
 from waypost.testing import connect
+from waypost.wire.versions import LATEST_LEGACY
 
 
 class Recorded(Component):
@@ -162,6 +163,62 @@ def test_a_component_without_a_name_is_refused() -> None:
 
     with pytest.raises(DefinitionError, match="The component Nameless needs a name"):
         Hub("house", version="1").add(Nameless())
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_toolkit_that_is_added_to_a_running_hub_is_opened_before_its_tools_are_there(is_async: bool) -> None:
+    events: list[str] = []
+
+    async def open_later() -> None:
+        events.append("open")
+
+    class Late(Toolkit):
+        def open(self) -> Any:
+            return open_later() if is_async else events.append("open")
+
+        def close(self) -> None:
+            events.append("close")
+
+        @tool
+        def state(self) -> str:
+            return events[-1]
+
+    async def scenario() -> None:
+        hub = Hub("house", version="1", capabilities={"tools": {"listChanged": True}})
+        async with connect(hub, LATEST_LEGACY) as client:
+            hub.add(Late)
+            await client.assert_notification("tools/list_changed", within=10.0)
+            assert (await client.call_tool("state")).text == "open"
+        await hub.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+    assert events == ["open", "close"]
+
+
+def test_a_toolkit_that_the_lifespan_adds_is_opened_once() -> None:
+    events: list[str] = []
+
+    class Late(Toolkit):
+        def open(self) -> None:
+            events.append("open")
+
+        @tool
+        def state(self) -> str:
+            return events[-1]
+
+    @contextlib.asynccontextmanager
+    async def lifespan(hub: Hub) -> AsyncIterator[None]:
+        hub.add(Late)
+        yield
+
+    async def scenario() -> None:
+        hub = Hub("house", version="1", lifespan=lifespan)
+        async with connect(hub) as client:
+            assert (await client.call_tool("state")).text == "open"
+        await hub.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+    assert events == ["open"]
 
 
 SERVED = """

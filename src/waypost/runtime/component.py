@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from waypost.loops import maybe_await
@@ -94,10 +95,18 @@ class Toolkits(Component):
     def __init__(self, toolkits: Iterable[Any] = ()) -> None:
         self._toolkits = list(toolkits)
         self._opened: list[Any] = []
+        self.is_open = False
+        """Whether the hub runs; until all are opened, what is added is opened with them."""
 
     def add(self, toolkits: Iterable[Any]) -> None:
         """Open these too at the next start."""
         self._toolkits += toolkits
+
+    def open_added(self, toolkits: Sequence[Any]) -> list[Awaitable[Any]]:
+        """Open toolkits of a hub that runs; returns what is still to be awaited."""
+        self._opened += toolkits
+        opened = [open() for one in toolkits if callable(open := getattr(one, "open", None))]
+        return [one for one in opened if isawaitable(one)]
 
     async def start(self, core: Core) -> None:
         """Open all toolkits in the order in which they were added."""
@@ -105,9 +114,11 @@ class Toolkits(Component):
         for toolkit in self._toolkits:
             self._opened.append(toolkit)  # before it is opened: what a failed `open` acquired is released too
             await _call(toolkit, "open")
+        self.is_open = True
 
     async def stop(self) -> None:
         """Close those that were opened, the last one first."""
+        self.is_open = False
         while self._opened:
             await _call(self._opened.pop(), "close")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import cached_property
 from importlib import import_module
@@ -168,6 +168,7 @@ class Runtime:
         if core.settings.workers is not None and self.launch.has_workers:
             _ = self.workers
             _ = self.documents if self.keeps_documents else self.delegation
+        _ = self.toolkits  # also without any: those that are added while the hub runs are opened at once
         await self._add_persisted()
         await self.start_added()
         for hook in hub.hooks.stack("start"):
@@ -303,6 +304,23 @@ class Runtime:
         self._components[component.name] = component
         if self._running is not None:
             self.core.spawn(self._start_in_background())
+
+    def add_toolkits(self, toolkits: Sequence[Any], rows: Sequence[Capability]) -> None:
+        """Add what toolkits offer; in a running hub they are opened first, in the background where `open` is async."""
+        self.toolkits.add(toolkits)
+        waiting = self.toolkits.open_added(toolkits) if self.toolkits.is_open else []
+        if waiting:
+            self.core.spawn(self._register_opened(waiting, rows))
+        else:
+            self.registry.add(rows)
+
+    async def _register_opened(self, waiting: Iterable[Awaitable[Any]], rows: Sequence[Capability]) -> None:
+        try:
+            for one in waiting:
+                await one
+            self.registry.add(rows)
+        except Exception:
+            _log.exception("a toolkit that was added to the running hub failed to open")
 
     async def _start_in_background(self) -> None:
         try:
