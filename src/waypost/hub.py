@@ -160,7 +160,7 @@ class Hub(HookMethods):
         rows = expand(whole, name=name, description=description, category=category, hidden=hidden, visible=visible)
         toolkits = [one for one in made if isinstance(one, Toolkit)]
         if toolkits and self._runtime is not None:
-            self._runtime.add_toolkits(toolkits, rows)
+            self._runtime.toolkits.add_running(toolkits, lambda: self.registry.add(rows), self._runtime.core)
             return self
         self.registry.add(rows)
         if toolkits:

@@ -43,7 +43,8 @@ async def _find_schema(client: Client, args: Namespace) -> dict[str, Any]:
         item = await call_gateway(client, args.hub, "describe", {"id": args.name})
     except WaypostError:
         item = None
-    schemas = (link.get("input_schema") for link in (item or {}).get("links", ()))
+    links = () if item is None else item.get("links", ())
+    schemas = (link.get("input_schema") for link in links)
     return next((schema for schema in schemas if isinstance(schema, dict)), {})
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from waypost.loops import maybe_await
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from waypost.capabilities.capability import Capability
     from waypost.runtime.core import Core
     from waypost.settings import Settings
+
+_log: Final = logging.getLogger(__name__)
 
 
 class Change:
@@ -102,11 +105,20 @@ class Toolkits(Component):
         """Open these too at the next start."""
         self._toolkits += toolkits
 
-    def open_added(self, toolkits: Sequence[Any]) -> list[Awaitable[Any]]:
-        """Open toolkits of a hub that runs; returns what is still to be awaited."""
-        self._opened += toolkits
-        opened = [open() for one in toolkits if callable(open := getattr(one, "open", None))]
-        return [one for one in opened if isawaitable(one)]
+    def add_running(self, toolkits: Sequence[Any], register: Callable[[], None], core: Core) -> None:
+        """Add toolkits to a hub that may run, and register what they offer once they are open.
+
+        That is at once, or in the background where `open` is async.
+        """
+        self._toolkits += toolkits
+        opened: list[Any] = []
+        if self.is_open:
+            self._opened += toolkits
+            opened = [one.open() for one in toolkits if callable(getattr(one, "open", None))]
+        if waiting := [one for one in opened if isawaitable(one)]:
+            core.spawn(_register_opened(waiting, register))
+        else:
+            register()
 
     async def start(self, core: Core) -> None:
         """Open all toolkits in the order in which they were added."""
@@ -121,6 +133,15 @@ class Toolkits(Component):
         self.is_open = False
         while self._opened:
             await _call(self._opened.pop(), "close")
+
+
+async def _register_opened(waiting: Iterable[Awaitable[Any]], register: Callable[[], None]) -> None:
+    try:
+        for one in waiting:
+            await one
+        register()
+    except Exception:
+        _log.exception("a toolkit that was added to the running hub failed to open")
 
 
 async def _call(toolkit: Any, method: str) -> None:

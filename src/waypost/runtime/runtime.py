@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import cached_property
 from importlib import import_module
@@ -276,11 +276,8 @@ class Runtime:
             for refresh in (
                 self._add_persisted,
                 self.start_added,
-                *(
-                    one.refresh
-                    for one in self.components  # those of programs may have the four methods only
-                    if changed is None or not changed.isdisjoint(getattr(one, "reads", ()))
-                ),
+                # A component of a program may have the four methods only.
+                *(c.refresh for c in self.components if changed is None or changed & {*getattr(c, "reads", ())}),
             ):
                 try:
                     await refresh()
@@ -304,23 +301,6 @@ class Runtime:
         self._components[component.name] = component
         if self._running is not None:
             self.core.spawn(self._start_in_background())
-
-    def add_toolkits(self, toolkits: Sequence[Any], rows: Sequence[Capability]) -> None:
-        """Add what toolkits offer; in a running hub they are opened first, in the background where `open` is async."""
-        self.toolkits.add(toolkits)
-        waiting = self.toolkits.open_added(toolkits) if self.toolkits.is_open else []
-        if waiting:
-            self.core.spawn(self._register_opened(waiting, rows))
-        else:
-            self.registry.add(rows)
-
-    async def _register_opened(self, waiting: Iterable[Awaitable[Any]], rows: Sequence[Capability]) -> None:
-        try:
-            for one in waiting:
-                await one
-            self.registry.add(rows)
-        except Exception:
-            _log.exception("a toolkit that was added to the running hub failed to open")
 
     async def _start_in_background(self) -> None:
         try:
