@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from waypost import Hub
 from waypost.api.metrics import collect_metrics, format_metrics
 from waypost.capabilities.principals import ANONYMOUS
+from waypost.execution.breakers import CircuitChange
 from waypost.stores.replicas import Replica
 
 DASHBOARDS: Final = sorted((Path(__file__).parents[2] / "deploy" / "grafana").glob("*.json"))
@@ -35,7 +36,7 @@ def read_samples() -> dict[str, set[str]]:
             counters, breakers = hub.core.pipeline.counters, hub.core.guard.breakers
             counters.count("fail", "ok", 0.1)
             assert breakers is not None
-            breakers.follow("fail", (1.0, "no"))
+            breakers.follow("fail", CircuitChange("ada", 1.0, 3, "OSError", "no"))
             hub.runtime.replicas.others["b"] = Replica(
                 id="b", address="", version="1", config_digest="c", status="ready", started_at=0.0, last_seen_at=0.0
             )

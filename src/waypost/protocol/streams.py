@@ -597,9 +597,9 @@ class Recorder:
             while self._waiting or self._due:
                 batch = [self._pop() for _ in range(min(self._waiting_events, _WRITE_BATCH))]
                 for event in batch:
-                    stored = self._stored.get(event.session, {}).get(event.stream)
-                    if stored is not None:
-                        stored.is_written = True
+                    streams = self._stored.get(event.session)
+                    if streams is not None and event.stream in streams:
+                        streams[event.stream].is_written = True
                 await self._host.store.events.append(batch)
                 # Only what was written before is deleted: what a deletion found waiting was never written.
                 while self._due:

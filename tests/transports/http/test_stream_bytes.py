@@ -90,7 +90,9 @@ async def test_what_is_kept_of_abandoned_calls_is_bounded_in_memory(tool: str) -
 
 
 @asynchronous
-async def test_responses_that_end_together_do_not_wait_for_clients_that_have_left() -> None:
+async def test_responses_that_end_together_do_not_wait_for_clients_that_have_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hub = wordy()
     async with browsing(hub) as web:
         greedy = await sign_in(web, READER)
@@ -104,7 +106,7 @@ async def test_responses_that_end_together_do_not_wait_for_clients_that_have_lef
             type(memory).resize(memory, *given)
             peak = max(peak, memory.total)
 
-        memory.resize = resize  # type: ignore[method-assign]  # to see how much is held between two turns of the loop
+        monkeypatch.setattr(memory, "resize", resize)  # to see how much is held between two turns of the loop
         await over(hub)
         assert peak <= PER_SESSION + 2 * RESULT
 
