@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from waypost.redaction import is_secret_name, is_secret_variable, redacted, secrets_of, without
+from waypost.redaction import is_secret_name, is_secret_variable, looks_random, redacted, secrets_of, without
 
 
 def test_configured_values_of_six_characters_are_secrets_and_shorter_ones_words() -> None:
@@ -92,3 +92,36 @@ def test_a_short_word_counts_as_a_whole_only(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "user", "path", "sha256"])
 def test_what_is_called_otherwise_is_none(name: str) -> None:
     assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("production", "true", "8420", "1048576", "30000ms", "INFO", "en_US.UTF-8", "Europe/Berlin", "us-east-1"),
+        *("127.0.0.1:8420", "db.internal.example.com", "ip-10-0-3-17.eu-west-1.compute.internal", "10.0.0.0/8,::1"),
+        *("https://api.example.com/v1/items?limit=100", "postgresql://db.example/waypost", "http://localhost:8420/mcp"),
+        *("/var/lib/waypost/data", "/tmp/tmp8x2k1a9z/file", "./data", "~/.config/waypost", "C:\\Users\\ada\\work"),
+        *("claude-sonnet-4-20250514", "gpt-4o-mini", "openai/gpt-oss-120b", "python3.11", "v1.2.3rc1", "PostgreSQL16"),
+        *("ada@example.com", "WaypostDeskName", "my-tool_name.v2", "20250514T103000Z", "2026-11-18T01:02:03+00:00"),
+        *(
+            "arn:aws:iam::123456789012:role/Deploy",
+            "application/json; charset=utf-8",
+            "Say hello to everyone!",
+            "a1b2c3d",
+        ),
+    ],
+)
+def test_words_numbers_addresses_and_paths_are_not_taken_for_tokens(value: str) -> None:
+    assert not looks_random(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("7f3a9c2d51e04b68", "550e8400-e29b-41d4-a716-446655440000", "dXNlcjpwYXNzd29yZA==", "q8Zr2LxVtB0nYk5W"),
+        *("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "hunter2!wins", "live_4f9a8b7c6d5e", "x7Kp-9Qz2-Lm4V-t8Rw"),
+        *("https://hooks.example.com/services/T0/B0/Zx81kPq0Lm5tYw2R", "qzxjvkwpqlmnbvcxzasdfghj"),
+    ],
+)
+def test_tokens_and_generated_passwords_are_recognised_by_their_form(value: str) -> None:
+    assert looks_random(value)

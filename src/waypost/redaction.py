@@ -57,6 +57,31 @@ def is_secret_variable(name: str) -> bool:
     return is_secret_name(name) or _compiled(_VARIABLE).search(name) is not None
 
 
+_MIN_RANDOM_CHARACTERS: Final = 8
+_PATH: Final = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:)?[/\\][\w.-]+(?:[/\\][\w. -]*)*")
+_RARE_SIGNS: Final = frozenset("!#$^*|<>{}`\"'\\;")
+"""Signs that stand in passwords and hardly ever in names, addresses and versions."""
+_PART: Final = re.compile(r"[A-Za-z0-9]{4,}")
+_ORDINARY_PART: Final = re.compile(
+    r"\d{1,20}|[a-z]{1,20}|[A-Z]{1,20}"  # a number, a word
+    # words in camel case, perhaps with a number
+    r"|(?:[A-Z]?[a-z]{2,20}|[A-Z]{2,5}(?![a-z]))(?:[A-Z][a-z]{2,20}|[A-Z]{2,5}(?![a-z])){0,5}\d{0,4}"
+    r"|\d{1,8}(?:[a-z]{2,}|[A-Z]{2,})"  # a number with a unit
+    r"|\d{8}T\d{4,6}Z?"  # a time
+)
+
+
+def looks_random(value: str) -> bool:
+    """Whether a value reads like a generated token or password, not like words, numbers, an address or a path."""
+    value = value.strip()
+    if len(value) < _MIN_RANDOM_CHARACTERS or _PATH.fullmatch(value):
+        return False
+    odd = [part for part in _PART.findall(value) if not _ORDINARY_PART.fullmatch(part)]
+    if len(odd) > 1 or any(len(part) >= _MIN_RANDOM_CHARACTERS for part in odd):
+        return True
+    return not any(map(str.isspace, value)) and not _RARE_SIGNS.isdisjoint(value)
+
+
 def secrets_of(*sources: Mapping[str, str]) -> tuple[str, ...]:
     """The values to redact, longest first; for a scheme such as `Bearer` also the rest alone."""
     values = {value for source in sources for value in source.values()}

@@ -60,6 +60,17 @@ def test_what_is_called_a_secret_in_environments_and_headers_is_one_wherever_it_
     }
 
 
+def test_a_variable_with_an_ordinary_name_is_a_secret_where_its_value_is_a_token(tmp_path: Path) -> None:
+    file = tmp_path / "waypost.yaml"
+    file.write_text(
+        'version: "1"\n'
+        'connections: {tool: {kind: mcp, command: tool, env: {A: "${SUBSCRIPTION}", B: "${STAGE}", C: "${HOME}"}}}\n'
+    )
+
+    outside = {"SUBSCRIPTION": "7f3a9c2d51e04b68", "STAGE": "production", "HOME": "/var/lib/tool"}
+    assert config.load(file, outside).secrets == ("7f3a9c2d51e04b68",)
+
+
 @pytest.mark.parametrize("text", ["", "workers: {}\n", "store: {url: 'sqlite:///x.db'}\n"])
 def test_a_file_without_secrets_has_none(tmp_path: Path, text: str) -> None:
     file = tmp_path / "waypost.yaml"

@@ -26,10 +26,11 @@ from waypost.identity import digest
 from waypost.worker import register_worker
 
 NAMES: Final = (
-    *("CLI_SECRET", "ARGUMENT_SECRET", "STDIN_SECRET", "SCRIPT_SECRET", "BLOCK_SECRET", "EXPOSED_SECRET"),
-    *("API_TOKEN", "REST_TOKEN", "BODY_TOKEN", "QUERY_TOKEN", "STDIO_TOKEN", "STDIO_ARGUMENT_TOKEN", "HTTP_TOKEN"),
-    *("STEP_SECRET", "KIT_PASSWORD", "PROMPT_SECRET", "WORKER_TOKEN", "CALL_SECRET", "MAP_SECRET"),
+    *("CLI_SECRET", "ARGUMENT_SECRET", "STDIN_TEXT", "SCRIPT_MODE", "BLOCK_SECRET", "EXPOSED_SECRET"),
+    *("API_TOKEN", "REST_TOKEN", "BODY_TOKEN", "QUERY_SIGN", "STDIO_TOKEN", "STDIO_ARGUMENT_TOKEN", "HTTP_TOKEN"),
+    *("STEP_WORD", "KIT_PASSWORD", "PROMPT_SECRET", "WORKER_TOKEN", "CALL_WORD", "MAP_WORD"),
 )
+"""Some have ordinary names: their values are tokens all the same."""
 ECHO: Final = "import os, sys; print(os.environ.get('T'), sys.argv[1:], sys.stdin.read())"
 FAIL: Final = ECHO + "; sys.stdout.flush(); print(os.environ['T'], file=sys.stderr); sys.exit(3)"
 SLOW: Final = "import os, time; open('began', 'w').close(); time.sleep(60); print(os.environ['T'])"
@@ -89,7 +90,7 @@ workflows:
       open:
         transitions:
           shell: {{target: open,
-            executor: {{kind: cli, connection: shell, args: ["${{ARGUMENT_SECRET}}"], stdin: "${{STDIN_SECRET}}"}},
+            executor: {{kind: cli, connection: shell, args: ["${{ARGUMENT_SECRET}}"], stdin: "${{STDIN_TEXT}}"}},
           output: {{said: $.output}}}}
           fail: {{target: open,
             executor: {{kind: cli, command: {python}, args: [-c, "{fail}"], env: {{T: "${{CLI_SECRET}}"}}}}
@@ -98,7 +99,7 @@ workflows:
             executor: {{kind: cli, command: {python}, args: [-c, "{slow}"], env: {{T: "${{CLI_SECRET}}"}}}}
           }}
           script: {{target: open,
-            executor: {{kind: script, file: "{folder}/go.sh", sha256: {sha}, env: {{T: "${{SCRIPT_SECRET}}"}}}},
+            executor: {{kind: script, file: "{folder}/go.sh", sha256: {sha}, env: {{T: "${{SCRIPT_MODE}}"}}}},
           output: {{said: $.output}}}}
           block: {{target: open, executor: {{kind: capability, capability: block}}, output: {{said: $.output}}}}
           rest:
@@ -108,7 +109,7 @@ workflows:
               connection: api
               method: POST
               path: /echo
-              query: {{q: "${{QUERY_TOKEN}}"}}
+              query: {{q: "${{QUERY_SIGN}}"}}
               headers: {{X-Own: "${{REST_TOKEN}}"}}
               body: {{inner: ["${{BODY_TOKEN}}"]}}
             output: {{said: $.output}}
@@ -116,21 +117,21 @@ workflows:
             executor: {{kind: rest, connection: api, path: /refuse, headers: {{X-Own: "${{REST_TOKEN}}"}}}}
           }}
           near: {{target: open,
-            executor: {{kind: mcp, connection: near, tool: mirror, map: {{word: "${{MAP_SECRET}}"}}}},
+            executor: {{kind: mcp, connection: near, tool: mirror, map: {{word: "${{MAP_WORD}}"}}}},
           output: {{said: $.output}}}}
           far: {{target: open,
-            executor: {{kind: mcp, connection: far, tool: mirror, map: {{word: "${{MAP_SECRET}}"}}}},
+            executor: {{kind: mcp, connection: far, tool: mirror, map: {{word: "${{MAP_WORD}}"}}}},
           output: {{said: $.output}}}}
           call: {{target: open,
-            executor: {{kind: capability, capability: mirror, arguments: {{word: "${{CALL_SECRET}}"}}}},
+            executor: {{kind: capability, capability: mirror, arguments: {{word: "${{CALL_WORD}}"}}}},
           output: {{said: $.output}}}}
           worker: {{target: open,
-            executor: {{kind: worker, function: "desk::mirror", arguments: {{word: "${{CALL_SECRET}}"}}}},
+            executor: {{kind: worker, function: "desk::mirror", arguments: {{word: "${{CALL_WORD}}"}}}},
           output: {{said: $.output}}}}
           end: {{target: closed}}
       closed: {{terminal: true}}
   stepped:
-    steps: [{{name: one, capability: mirror, config: {{word: "${{STEP_SECRET}}"}}}}]
+    steps: [{{name: one, capability: mirror, config: {{word: "${{STEP_WORD}}"}}}}]
 """
 WAYS: Final = ("shell", "script", "block", "rest", "near", "far", "call", "worker")
 GO: Final = '#!/bin/sh\necho "$T" "$0"\n'

@@ -23,7 +23,7 @@ from waypost.config.models import Capability, ExpandedCapability, ExpandedWorkfl
 from waypost.config.nodes import UNKNOWN, Node, expand_text, find_variables, read
 from waypost.errors import ConfigError
 from waypost.kinds import convert
-from waypost.redaction import is_secret_variable, secrets_of
+from waypost.redaction import is_secret_variable, looks_random, secrets_of
 from waypost.settings import Settings, ToolkitUse
 
 if TYPE_CHECKING:
@@ -74,9 +74,12 @@ _SECRETS: Final = (("workers", "token"), ("workers", "tokens"), ("auth", "oauth"
 
 
 def secrets(root: Node, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The values to hide: variables, environments and headers with the name of a secret, and passwords in URLs."""
-    variables = _variables(root)
-    values = [environ.get(name, "") for name in filter(is_secret_variable, variables)]
+    """The values to hide: those of variables, environments and headers with the name of a secret, passwords in URLs.
+
+    A variable of any other name is one too where its value looks like a token: what a tool repeats of it is stored.
+    """
+    variables = {name: environ.get(name, "") for name in _variables(root)}
+    values = [value for name, value in variables.items() if is_secret_variable(name) or looks_random(value)]
     if (passed_on := root.at("workers", "secrets")) is not None:
         values += [environ.get(name.value, "") for name in passed_on.children if isinstance(name.value, str)]
     for place in _SECRETS:
@@ -84,7 +87,7 @@ def secrets(root: Node, environ: Mapping[str, str]) -> tuple[str, ...]:
             values += [one.value for one in (found, *found.children) if isinstance(one.value, str)]
     values += _named(root)
     # Whatever the name: an address with a password in it is usually called `DATABASE_URL`.
-    texts = (*_texts(root), *(environ.get(name, "") for name in variables))
+    texts = (*_texts(root), *variables.values())
     for password in filter(None, map(_password, texts)):
         values += (password, unquote(password))
     return secrets_of(*({"": value} for value in values))
