@@ -156,6 +156,7 @@ def test_nobody_in_particular_is_a_principal_too() -> None:
         ("permission_override", {"permission": "x", "expires_at": "soon"}, "expires_at"),
         ("mcp_restriction", {}, "missing required field `tool_pattern`"),
         ("mcp_restriction", {"tool_pattern": "x", "action": "ask"}, "deny or allow"),
+        ("mcp_restriction", {"tool_pattern": "shell_*"}, "without `*`"),
         ("allow_list", {}, "missing required field `allow`"),
         ("allow_list", {"allow": "ping"}, "Expected `array`"),
     ],

@@ -142,6 +142,9 @@ class McpRestriction(_Config, frozen=True):
     def __post_init__(self) -> None:
         if self.action not in ("deny", "allow"):
             raise ValueError("the action of an mcp_restriction is deny or allow")
+        # It would deny nothing, and look as if it did.
+        if "*" in self.tool_pattern:
+            raise ValueError("the tool_pattern of an mcp_restriction is a part of the name, without `*`")
 
     def may_deny(self, question: Question) -> bool:
         has_pattern = self.tool_pattern in question.capability
