@@ -104,9 +104,9 @@ PUBLIC = {
         TokenRefused Verdict Via decider hidden onlookers writer
     """,
     "protocol": """
-        Add Broadcast CALL_FAILED Connection Direction Engine EventStream Exchange Host LegacySession LoggedMessage
-        METHOD Page REPEATED_HEADER Relay Response STOPPING Seal SessionOutlet SkillSource StreamReader Subscription
-        VERSION legacy methods modern track_request unwrap_message wrap_message
+        Broadcast CALL_FAILED Connection Direction Engine EventStream Exchange Host LegacySession LoggedMessage
+        MAX_MESSAGE_BYTES METHOD MessageLog Page REPEATED_HEADER Relay Response STOPPING Seal SessionOutlet SkillSource
+        StreamReader Subscription VERSION legacy methods modern track_request unwrap_message wrap_message
     """,
     "queues": "Delivery StoreQueue",
     "runtime": """

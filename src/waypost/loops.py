@@ -37,17 +37,17 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 if sys.version_info >= (3, 12):
 
-    def running_task() -> asyncio.Task[Any]:
-        """The current task; call it only where there is one."""
-        task = asyncio.current_task()
+    def running_task(loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Task[Any]:
+        """The current task; call it only where there is one, with the loop that runs if that is known."""
+        task = asyncio.current_task(loop)
         assert task is not None
         return task
 else:
     _tasks: Final[dict[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = asyncio.tasks._current_tasks  # type: ignore[attr-defined]  # no stub has it
 
-    def running_task() -> asyncio.Task[Any]:
-        """The current task; call it only where there is one."""
-        return _tasks[running_loop()]
+    def running_task(loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Task[Any]:
+        """The current task; call it only where there is one, with the loop that runs if that is known."""
+        return _tasks[loop or running_loop()]
 
 
 _BUSY_SECONDS: Final = 250e-6

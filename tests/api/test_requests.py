@@ -93,6 +93,23 @@ def test_the_log_is_bounded_in_number_and_bytes() -> None:
 
 
 @asynchronous
+async def test_of_a_long_request_and_a_long_response_only_the_beginning_is_kept() -> None:
+    hub = operated_hub(rules=())
+
+    @hub.tool
+    def repeat(text: str) -> str:
+        """Return the text twice."""
+        return text + text
+
+    async with operating(hub) as operator:
+        await operator.use("repeat", {"text": "x" * MAX_MESSAGE_BYTES})
+        response, question = hub.runtime.core.engine.messages.latest()
+        assert (question.direction, response.direction) == ("in", "out")
+        assert response.size > 2 * MAX_MESSAGE_BYTES and question.size > MAX_MESSAGE_BYTES
+        assert len(response.message) == len(question.message) == MAX_MESSAGE_BYTES
+
+
+@asynchronous
 async def test_a_hub_that_keeps_no_messages_lists_none() -> None:
     async with operating(operated_hub(rules=(), kept_messages=0)) as operator:
         await operator.use("add", {"a": 3, "b": 4})

@@ -227,9 +227,9 @@ class Deadline:
         self._pauses = 0
 
     def __enter__(self) -> Deadline:
-        self._task = running_task()
-        self._ticker = ticker()
-        self._ticker.add(self, self._seconds)
+        self._ticker = clock = ticker()
+        self._task = running_task(clock.loop)
+        clock.add(self, self._seconds)
         return self
 
     @property

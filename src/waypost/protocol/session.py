@@ -435,7 +435,8 @@ MAX_MESSAGE_BYTES: Final = 16_384
 """How much of a message is kept."""
 
 Direction = Literal["in", "out"]
-Add = Callable[[Direction, str, str, bytes], None]
+Entry = tuple[int, Direction, str, str | bytes | None, bytes, int]
+"""A message in the ring: the fields of `LoggedMessage`, with its session as the transport has it."""
 
 
 class LoggedMessage(NamedTuple):
@@ -454,33 +455,25 @@ class LoggedMessage(NamedTuple):
 class MessageLog:
     """The last messages between clients and the hub, in a ring of fixed length; 0 keeps none.
 
-    A message costs one tuple and one `append` when it passes; everything else, such as reading and masking it, is done
+    A message costs one tuple and one `append` when it passes; everything else, such as decoding and masking it, is done
     when a person asks.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._kept: deque[tuple[int, Direction, str, str, bytes, int]] = deque(maxlen=limit)
-        self.add: Final = _make_add(self._kept) if limit else _drop
-        """Keep a message: its direction, the id of its principal, that of its session, and the message."""
+        self._kept: deque[Entry] = deque(maxlen=limit)
+        self.keep: Final = self._kept.append
+        """Keep an entry without a call in Python, for what runs with every request. The message in it must be within
+        `MAX_MESSAGE_BYTES`: the ring holds on to its bytes."""
+
+    def add(self, direction: Direction, principal: str, session: str | bytes | None, message: bytes) -> None:
+        """Keep a message, or its beginning if it is long."""
+        size = len(message)
+        self.keep((time.time_ns(), direction, principal, session, message[:MAX_MESSAGE_BYTES], size))
 
     def latest(self) -> Iterator[LoggedMessage]:
         """The messages, the last one first."""
-        return (LoggedMessage(*one) for one in reversed(self._kept.copy()))
-
-
-def _make_add(kept: deque[tuple[int, Direction, str, str, bytes, int]]) -> Add:
-    # A function of its own, because it runs with every request: what it uses is in its closure.
-    append, now = kept.append, time.time_ns
-
-    def add(direction: Direction, principal: str, session: str, message: bytes) -> None:
-        size = len(message)
-        if size > MAX_MESSAGE_BYTES:
-            message = message[:MAX_MESSAGE_BYTES]
-        append((now(), direction, principal, session, message, size))
-
-    return add
-
-
-def _drop(direction: Direction, principal: str, session: str, message: bytes) -> None:
-    """Keep nothing."""
+        for number, direction, principal, session, message, size in reversed(self._kept.copy()):
+            if isinstance(session, bytes):
+                session = session.decode("latin-1")
+            yield LoggedMessage(number, direction, principal, session or "", message, size)

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
+from time import time_ns
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,7 +20,7 @@ from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange, track_request
 from waypost.protocol.modern import VERSION
 from waypost.protocol.responses import CALL_FAILED, STOPPING, Response
-from waypost.protocol.session import Add, LegacySession, SessionOutlet
+from waypost.protocol.session import MAX_MESSAGE_BYTES, LegacySession, MessageLog, SessionOutlet
 from waypost.protocol.streams import EventStream, StreamReader
 from waypost.transports.http.asgi import (
     JSON,
@@ -68,11 +69,11 @@ class Reply:
         "due",
         "exchange",
     )
+    due: float
 
-    def __init__(self, send: Send, receive: Receive, session: LegacySession | None, log: Add) -> None:
+    def __init__(self, send: Send, receive: Receive, session: LegacySession | None, log: MessageLog) -> None:
         self._log = log
         self.exchange: Exchange | None = None
-        self.due = 0.0
         self._send = send
         self._receive = receive
         self._session = session
@@ -84,8 +85,8 @@ class Reply:
     def start(self, exchange: Exchange) -> None:
         """Watch the client if the request takes a while: whether it is still there, and needs a keep-alive."""
         self.exchange = exchange
-        self._ticker = ticker()
-        self._ticker.add(self, _IN_FLIGHT_AFTER_S)
+        self._ticker = clock = ticker()
+        clock.add(self, _IN_FLIGHT_AFTER_S)
 
     async def send(self, message: bytes) -> None:
         """Send a message before the response."""
@@ -106,7 +107,13 @@ class Reply:
     ) -> Awaitable[None] | None:
         """Send the response, or end without one; returns what is left to await."""
         if response is not None:
-            self._log_message(response.payload)
+            payload, exchange, session = response.payload, self.exchange, self._session
+            size = len(payload)
+            if exchange is None or size > MAX_MESSAGE_BYTES:
+                self._log_message(payload)
+            else:
+                session_id = None if session is None else session.id
+                self._log.keep((time_ns(), "out", exchange.principal.id, session_id, payload, size))
         # Reply and exchange refer to each other: without this the garbage collector had a cycle to find per request.
         self.exchange = None
         if self._ticker is not None:
@@ -123,7 +130,7 @@ class Reply:
         session, exchange = self._session, self.exchange
         caller = session if exchange is None else exchange
         if caller is not None:
-            self._log("out", caller.principal.id, "" if session is None else session.id, message)
+            self._log.add("out", caller.principal.id, None if session is None else session.id, message)
 
     async def _end_stream(self, response: Response | None) -> None:
         stream = self._open_stream()
@@ -228,7 +235,8 @@ class Endpoint:
         self._max_depth = engine.settings.limits.json_depth
         self._auth = auth
         self._gate = gate
-        self._log = engine.messages.add
+        self._log = engine.messages
+        self._keep_message = engine.messages.keep
 
     def __call__(
         self,
@@ -264,8 +272,11 @@ class Endpoint:
                 if current is None:
                     return None  # the key was revoked while the body came in
                 principal = current
-        session_id = headers.get(SESSION)
-        self._log("in", principal.id, "" if session_id is None else session_id.decode("latin-1"), body)
+        size = len(body)
+        if size <= MAX_MESSAGE_BYTES:
+            self._keep_message((time_ns(), "in", principal.id, headers.get(SESSION), body, size))
+        else:
+            self._log.add("in", principal.id, headers.get(SESSION), body)
         version = headers.get(VERSION)
         if version is not None and version.strip(b" \t") not in _LEGACY_HEADERS:
             return await self._post_modern(receive, send, headers, principal, body)
@@ -314,7 +325,7 @@ class Endpoint:
         response: Response | None
         if message.method == "initialize" and message.id is not UNSET:
             session, response = await legacy.initialize(self._engine, message, principal)
-            self._log("out", principal.id, "" if session is None else session.id, response.payload)
+            self._log.add("out", principal.id, None if session is None else session.id, response.payload)
             session_header: tuple[Header, ...] = () if session is None else ((SESSION, session.id.encode()),)
             status = 503 if response.code == CALL_FAILED else 200
             return await respond(send, status, response.payload, (JSON, *session_header))

@@ -249,7 +249,7 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
         """Start a request that is whole and whose head is cached; feed everything else to the parser."""
         if self._idle_since is not None:
             self._idle_since = None
-            self.idle.discard(self)
+            self.idle.pop(self, None)
         cycle = self.cycle
         # While a response is due, more requests (pipelining) are uvicorn's to queue; in mid-request, its parser's.
         if self._is_parsing or not (self._is_plain and (cycle is None or cycle.response_complete)):

@@ -109,6 +109,8 @@ class IdleConnections:
         self._limit: Final = (limits or Limits()).max_idle_connections
         self._idle: dict[LimitedConnection, None] = {}
         """In the order in which they became idle."""
+        self.pop: Final = self._idle.pop
+        """`discard` without a call in Python, for what runs with every request; its second argument is `None`."""
 
     def __len__(self) -> int:
         return len(self._idle)
