@@ -85,8 +85,12 @@ HEAVY = (
 
 @pytest.fixture(scope="module")
 def loaded() -> set[str]:
-    """The modules in a fresh interpreter after `import waypost`."""
-    code = "import json, sys, waypost; json.dump(sorted(sys.modules), sys.stdout)"
+    """The modules in a fresh interpreter after `from waypost import Hub`."""
+    return modules_after("from waypost import Hub")
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import json, sys; {statement}; json.dump(sorted(sys.modules), sys.stdout)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=90)
     return set(json.loads(done.stdout))
 
@@ -98,6 +102,25 @@ def test_exactly_these_names_are_exported() -> None:
 
 def test_every_exported_name_is_there() -> None:
     assert [name for name in waypost.__all__ if not hasattr(waypost, name)] == []
+
+
+def test_a_name_that_is_not_exported_is_missing() -> None:
+    assert not hasattr(waypost, "Hubb")
+    assert not hasattr(waypost, "_hub")
+    assert set(dir(waypost)) >= EXPORTED
+
+
+def test_a_module_of_the_package_is_found_without_an_import_of_its_own() -> None:
+    assert "waypost.errors" in modules_after("import waypost; waypost.errors.WaypostError")
+
+
+def test_the_command_line_loads_no_hub_for_its_help() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "waypost", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    imported = set(re.findall(r"(waypost[\w.]*)$", done.stderr, re.MULTILINE))
+
+    assert "waypost.cli.main" in imported
+    assert imported & {"waypost.hub", "waypost.protocol", "waypost.capabilities"} == set()
 
 
 def test_every_error_is_exported() -> None:

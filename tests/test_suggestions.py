@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Sequence
 from difflib import SequenceMatcher
@@ -10,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost import suggestions
 from waypost.suggestions import (
     MAX_CANDIDATES,
     MAX_COMPARED_CHARACTERS,
@@ -77,7 +77,7 @@ def test_however_many_and_long_the_names_are_few_characters_are_compared(monkeyp
             wanted.append(len(b))
             super().set_seq2(b)
 
-    monkeypatch.setattr(suggestions, "SequenceMatcher", Counting)
+    monkeypatch.setattr(difflib, "SequenceMatcher", Counting)
     find_nearest("ab" * 2_000_000, [f"{number}{'ba' * 1000}" for number in range(1000)])
 
     assert wanted == [MAX_COMPARED_CHARACTERS]

@@ -40,10 +40,10 @@ class GuardModel:
 class Kinds:
     """The models of one marker by their tag, and their kinds."""
 
-    def __init__(self, marker: type, noun: str) -> None:
+    def __init__(self, marker: type, noun: str, provider: str = "") -> None:
         self.marker = marker
         self.noun = noun
-        self.provider = ""
+        self._provider = provider
         """The module that registers the built-in kinds; imported when a model is first looked up."""
         self._models: dict[str, type[Struct]] = {}
         self.by_model: dict[type, Any] = {}
@@ -73,8 +73,8 @@ class Kinds:
     @property
     def models(self) -> dict[str, type[Struct]]:
         """The registered models by tag."""
-        if self.provider:
-            provider, self.provider = self.provider, ""
+        if self._provider:
+            provider, self._provider = self._provider, ""
             importlib.import_module(provider)
         return self._models
 
@@ -98,8 +98,9 @@ class Kinds:
 
 _JSON_TYPES: Final = {type(None): "null", bool: "bool", int: "int", float: "float", list: "array"}
 
-EXECUTORS: Final = Kinds(ExecutorModel, "executor")
-GUARDS: Final = Kinds(GuardModel, "guard")
+# The configuration decodes executors and guards without knowing their package, which is imported for the first of them.
+EXECUTORS: Final = Kinds(ExecutorModel, "executor", "waypost.workflows.executors")
+GUARDS: Final = Kinds(GuardModel, "guard", "waypost.workflows.guards")
 BY_MARKER: Final[dict[Any, Kinds]] = {kinds.marker: kinds for kinds in (EXECUTORS, GUARDS)}
 
 

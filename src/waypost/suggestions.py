@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from difflib import SequenceMatcher
 from heapq import nlargest
 from typing import Final
 
@@ -48,6 +47,9 @@ def find_nearest(wanted: str, known: Iterable[str], limit: int = 1, cutoff: floa
     """
     found = _PREFIX.match(_comparable(wanted))
     prefix = found[0] if found else ""
+    # Imported where a name is unknown: few programs ever compare any.
+    from difflib import SequenceMatcher
+
     whole = SequenceMatcher(b=_comparable(wanted))
     rest = SequenceMatcher(b=_comparable(wanted).removeprefix(prefix)) if prefix else whole
     letters = set(wanted[:MAX_COMPARED_CHARACTERS])
