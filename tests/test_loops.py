@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from waypost import loops
-from waypost.loops import BusyPoll
+from waypost.loops import BusyPoll, run_to_pause
 
 
 class Sleeps(selectors.DefaultSelector):
@@ -162,3 +162,59 @@ def test_the_memory_of_large_messages_is_returned_to_the_system() -> None:
         return int(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=60).stdout)
 
     assert measure("set") < 30_000_000 < measure("default")
+
+
+def test_what_ends_at_once_has_its_result_without_a_wait() -> None:
+    async def answer() -> str:
+        return "at once"
+
+    async def use() -> str | None:
+        return run_to_pause(answer())[0]
+
+    assert asyncio.run(use()) == "at once"
+
+
+def test_what_pauses_goes_on_when_its_rest_is_awaited() -> None:
+    async def answer(first: asyncio.Future[str]) -> str:
+        return await first + await asyncio.wait_for(asyncio.sleep(0, "then"), 10)
+
+    async def use() -> tuple[str | None, str]:
+        first = asyncio.get_running_loop().create_future()
+        ended, rest = run_to_pause(answer(first))
+        asyncio.get_running_loop().call_soon(first.set_result, "first, ")
+        return ended, await rest
+
+    assert asyncio.run(use()) == (None, "first, then")
+
+
+def test_a_cancellation_reaches_what_has_paused() -> None:
+    seen: list[str] = []
+
+    async def answer() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    async def use() -> None:
+        _, rest = run_to_pause(answer())
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(task.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await rest
+
+    asyncio.run(use())
+    assert seen == ["cancelled"]
+
+
+def test_an_error_before_the_first_pause_is_raised() -> None:
+    async def answer() -> None:
+        raise LookupError("none")
+
+    async def use() -> None:
+        with pytest.raises(LookupError):
+            run_to_pause(answer())
+
+    asyncio.run(use())

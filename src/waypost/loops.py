@@ -13,11 +13,11 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from threading import get_ident
 from time import perf_counter
 from types import FrameType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -50,6 +50,55 @@ else:
         return _tasks[loop or running_loop()]
 
 
+class Paused(Generic[T]):
+    """The rest of an awaitable that ran up to its first pause; await it once."""
+
+    __slots__ = ("_paused_on", "_steps")
+
+    def __init__(self, steps: Iterator[Any], paused_on: Any) -> None:
+        self._steps: Any = steps
+        self._paused_on: tuple[Any, ...] = (paused_on,)
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        """What it paused on, for the event loop to wait for; then what it pauses on next."""
+        if self._paused_on:
+            (paused_on,), self._paused_on = self._paused_on, ()
+            return paused_on
+        return next(self._steps)
+
+    def send(self, value: Any) -> Any:
+        """As a generator does."""
+        return self._steps.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """As a generator does: a cancellation arrives here."""
+        return self._steps.throw(*error)
+
+    def close(self) -> None:
+        """As a generator does."""
+        self._steps.close()
+
+
+def run_to_pause(awaitable: Awaitable[T]) -> tuple[T | None, Paused[T]]:
+    """Run an awaitable until it pauses or ends: its result, or else its rest, which has to be awaited.
+
+    What usually ends at once can be spared what only a wait needs, such as a deadline.
+    """
+    steps = awaitable.__await__()
+    try:
+        paused_on = next(steps)
+    except StopIteration as done:
+        return done.value, _ENDED
+    return None, Paused(steps, paused_on)
+
+
+_ENDED: Final[Paused[Any]] = Paused(iter(()), None)
 _BUSY_SECONDS: Final = 250e-6
 """How long to poll: longer than a quick answer from this machine takes, too short to matter otherwise."""
 _MAX_SKIPPED_WAITS: Final = 1024

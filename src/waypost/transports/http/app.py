@@ -15,7 +15,17 @@ from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import WaypostError, shorten
 from waypost.protocol.modern import METHOD
 from waypost.protocol.responses import STOPPING
-from waypost.transports.http.asgi import Event, KnownHeaders, Receive, Scope, Send, headers_of, refuse, respond
+from waypost.transports.http.asgi import (
+    Event,
+    KnownHeaders,
+    Receive,
+    Scope,
+    Send,
+    headers_of,
+    index_headers,
+    refuse,
+    respond,
+)
 from waypost.transports.http.endpoint import DrainingEndpoint, Endpoint, refuse_new_work, wait_for_disconnect
 from waypost.transports.http.gate import Gate, Refusal, authenticate
 from waypost.wire import messages
@@ -94,13 +104,14 @@ class HttpApp:
             return None
         if not self._started:
             await self._start_late()
-        headers = headers_of(scope)
+        pairs = scope["headers"]
+        is_sized = type(pairs) is KnownHeaders
+        headers = pairs.by_name if is_sized else index_headers(pairs)
         if headers is None:
             return await refuse(send, 400, "A header that can only have one value is given more than once.")
         path = scope["path"]
         if prefix := scope.get("root_path"):
             path = path.removeprefix(prefix)
-        is_sized = type(scope["headers"]) is KnownHeaders
         refusal = (None if is_sized else self._gate.check_size(scope)) or self._gate.check_caller(headers)
         if refusal is not None and not (path.startswith(_CONSOLE) and self._gate.is_same_origin(headers, refusal)):
             return await refuse(send, refusal.status, refusal.message, headers=refusal.headers)

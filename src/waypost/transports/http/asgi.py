@@ -28,16 +28,17 @@ class KnownHeaders(list[Header]):
 
     def __init__(self, pairs: Iterable[Header]) -> None:
         super().__init__(pairs)
-        self.by_name: Final = _by_name(self)
+        self.by_name: Final = index_headers(self)
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes] | None:
     """The headers by name; `None` when one that may have only one value is repeated."""
     pairs: list[Header] = scope["headers"]
-    return pairs.by_name if type(pairs) is KnownHeaders else _by_name(pairs)
+    return pairs.by_name if type(pairs) is KnownHeaders else index_headers(pairs)
 
 
-def _by_name(pairs: list[Header]) -> dict[bytes, bytes] | None:
+def index_headers(pairs: list[Header]) -> dict[bytes, bytes] | None:
+    """The headers by name; `None` when one that may have only one value is repeated."""
     headers = dict(pairs)
     if len(headers) == len(pairs):
         return headers

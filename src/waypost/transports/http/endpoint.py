@@ -261,22 +261,21 @@ class Endpoint:
             return await self._send_refusal(receive, send, refusal)
         body = take_body(receive)
         if body is None:
-            received = await self._gate.read_body(receive)
+            received, rest = self._gate.begin_body(receive)
+            if rest is not None:
+                received = await rest
             if isinstance(received, Refusal):
                 return await self._send_refusal(receive, send, received)
             if received is None:
                 return None
             body = received
-            if self._auth is not None:
+            if rest is not None and self._auth is not None:
                 current = self._auth.known(headers) or await authenticate(self._auth, send, headers)
                 if current is None:
                     return None  # the key was revoked while the body came in
                 principal = current
-        size = len(body)
-        if size <= MAX_MESSAGE_BYTES:
-            self._keep_message((time_ns(), "in", principal.id, headers.get(SESSION), body, size))
-        else:
-            self._log.add("in", principal.id, headers.get(SESSION), body)
+        start = body[:MAX_MESSAGE_BYTES]  # the same object where it is short enough
+        self._keep_message((time_ns(), "in", principal.id, headers.get(SESSION), start, len(body)))
         version = headers.get(VERSION)
         if version is not None and version.strip(b" \t") not in _LEGACY_HEADERS:
             return await self._post_modern(receive, send, headers, principal, body)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import DeadlineExceeded
 from waypost.execution.limits import Deadline
+from waypost.loops import run_to_pause
 from waypost.settings import Limits, is_loopback
-from waypost.transports.http.asgi import JSON, Header, Receive, Scope, Send, respond
+from waypost.transports.http.asgi import JSON, Event, Header, Receive, Scope, Send, respond
 from waypost.transports.http.pending import headers_too_large
 from waypost.wire import messages
 
@@ -136,37 +137,48 @@ class Gate:
     def check_size(self, scope: Scope) -> Refusal | None:
         """The refusal of headers over the limit; needed where another server than ours read them."""
         pairs: list[Header] = scope["headers"]
-        size = len(scope["path"]) + len(scope.get("query_string", b"")) + sum(map(len, chain.from_iterable(pairs)))
+        # Joining them takes half as long as adding up their lengths.
+        size = len(scope["path"]) + len(scope.get("query_string", b"")) + len(b"".join(chain.from_iterable(pairs)))
         limit = self.limits.max_header_bytes
         return None if size <= limit else Refusal(431, headers_too_large(limit))
 
     async def read_body(self, receive: Receive) -> bytes | Refusal | None:
         """The whole body; `None` when the client left before it was sent."""
+        body, rest = self.begin_body(receive)
+        return body if rest is None else await rest
+
+    def begin_body(
+        self, receive: Receive
+    ) -> tuple[bytes | Refusal | None, Coroutine[Any, Any, bytes | Refusal | None] | None]:
+        """The body, as in `read_body`, if it came with its headers; else what is left to await for it."""
+        event, rest = run_to_pause(receive())
+        if event is None or event.get("more_body"):
+            return None, self._await_body(receive, event, rest)
+        body: bytes | None = event.get("body", b"") if event["type"] == "http.request" else None
+        return (body if body is None or len(body) <= self.max_body else self.too_large()), None
+
+    async def _await_body(
+        self, receive: Receive, event: Event | None, first: Awaitable[Event]
+    ) -> bytes | Refusal | None:
         try:
             with Deadline(self.limits.body_timeout_ms / 1000):  # cheaper than a timer for each request
-                return await self._read_body(receive)
+                return await self._read_rest(receive, await first if event is None else event)
         except DeadlineExceeded:
             seconds = self.limits.body_timeout_ms / 1000
             return Refusal(408, f"The request body did not arrive within {seconds:g} s (bodyTimeoutMs).")
 
-    async def _read_body(self, receive: Receive) -> bytes | Refusal | None:
-        event = await receive()
-        if event["type"] != "http.request":
-            return None
-        body: bytes = event.get("body", b"")
-        if not event.get("more_body"):
-            return body if len(body) <= self.max_body else self.too_large()
-        parts = [body]
-        size = len(body)
-        while event.get("more_body"):
+    async def _read_rest(self, receive: Receive, event: Event) -> bytes | Refusal | None:
+        parts: list[bytes] = []
+        size = 0
+        while event["type"] == "http.request":
+            parts.append(event.get("body", b""))
+            size += len(parts[-1])
+            if not event.get("more_body"):
+                return b"".join(parts) if size <= self.max_body else self.too_large()
             if size > self.max_body:
                 return self.too_large(is_unread=True)
             event = await receive()
-            if event["type"] != "http.request":
-                return None
-            parts.append(event.get("body", b""))
-            size += len(parts[-1])
-        return b"".join(parts) if size <= self.max_body else self.too_large()
+        return None
 
     async def discard(self, receive: Receive) -> None:
         """Read and drop the rest of a body, within bounds: many clients send it all before they read a response."""
