@@ -137,7 +137,6 @@ class Gate:
     def check_size(self, scope: Scope) -> Refusal | None:
         """The refusal of headers over the limit; needed where another server than ours read them."""
         pairs: list[Header] = scope["headers"]
-        # Joining them takes half as long as adding up their lengths.
         size = len(scope["path"]) + len(scope.get("query_string", b"")) + len(b"".join(chain.from_iterable(pairs)))
         limit = self.limits.max_header_bytes
         return None if size <= limit else Refusal(431, headers_too_large(limit))
