@@ -218,6 +218,10 @@ async def test_workers_are_listed_and_what_they_leave_is_stale() -> None:
             assert found["address"] == hub.workers.address
             (row,) = found["workers"]
             assert (row["name"], row["functions"], row["namespace"]) == ("mailer", ["mail::write"], "default")
+            assert row["latency_ms"] is None
+            await operator.use("mail__write")
+            (row,) = (await operator.told("GET", WORKERS))["workers"]
+            assert row["latency_ms"] > 0
         await until(lambda: hub.workers.connected == [])
         assert (await operator.told("GET", WORKERS))["workers"] == []
         (left,) = (await operator.told("GET", DOCUMENTS))["documents"]

@@ -244,7 +244,15 @@ async def remove_prompt(hub: ManagedHub, name: str) -> PromptChange:
 
 async def list_workers(hub: ManagedHub) -> WorkerRows:
     """List the workers that are connected to any replica, and the address they connect to."""
-    return WorkerRows(hub.worker_address, [describe_worker(worker) for worker in hub.workers.everywhere])
+    rows = [
+        {**describe_worker(worker), "latency_ms": _to_milliseconds(worker.latency.seconds)}
+        for worker in hub.workers.everywhere
+    ]
+    return WorkerRows(hub.worker_address, rows)
+
+
+def _to_milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
 
 
 class ReplicaRow(msgspec.Struct, frozen=True, rename="camel"):
@@ -567,7 +575,13 @@ async def call_tool(hub: ManagedHub, name: str, body: ToolCall, by: Operator) ->
 
 _SKILL: Final = {"name": "greet", "type": "dynamic", "version": "1.1.0", "permissions": ["web_read"]}
 _DOCUMENT: Final = {"id": "resend/email", "registered_at": "2026-01-01T00:00:00.000000+00:00"}
-_WORKER: Final = {"id": "6f1c", "name": "mailer", "namespace": "default", "functions": ["mail::send"]}
+_WORKER: Final = {
+    "id": "6f1c",
+    "name": "mailer",
+    "namespace": "default",
+    "functions": ["mail::send"],
+    "latency_ms": 1.2,
+}
 
 TOOLS: Final = ToolRows([ToolRow("skill:greet", "dynamic", "Skills")])
 SKILL_FILE: Final = SkillFile("greet.py")

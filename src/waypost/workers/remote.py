@@ -7,6 +7,7 @@ same function is asked; where it may have started, the outcome is unknown, and t
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -35,7 +36,7 @@ from waypost.workers.frames import (
     to_failure,
 )
 from waypost.workers.functions import Call, Function, Functions
-from waypost.workers.worker import Worker, invocation_id
+from waypost.workers.worker import Latency, Worker, invocation_id
 
 _CANCELLED: Final = "workers.cancelled"
 _MESSAGES: Final = "workers.messages"
@@ -77,6 +78,8 @@ class RemoteWorker:
     """Observers of its functions are at its own replica."""
     unanswered: int = 0
     """How many calls from here it has not answered."""
+    latency: Latency = field(default_factory=Latency)
+    """How long calls from here take, with the way to its replica."""
 
     @property
     def name(self) -> str:
@@ -204,6 +207,7 @@ class RemoteCalls:
         )
         message = await wrap_message(self._store, encode(request))
         worker.unanswered += 1
+        began = time.perf_counter()
         try:
             carried = await self._request(worker, request.id, message)
         except NoHolder:
@@ -224,6 +228,7 @@ class RemoteCalls:
             ) from None
         if reply.failure is not None:
             raise _to_exception(reply, reply.failure)
+        worker.latency.add(time.perf_counter() - began)
         return frames.NULL if reply.result is UNSET else reply.result
 
     def send(self, worker: RemoteWorker, message: bytes) -> None:

@@ -43,6 +43,7 @@ MAX_INTRODUCTION_BYTES: Final = 64 * 1024
 """What a worker says about itself; lists of workers repeat it to every caller."""
 MAX_REMEMBERED_CALLS: Final = 1_000
 """Calls to one worker that have ended and whose callers it may still act for."""
+_ANSWERS_AVERAGED: Final = 8
 
 _boot: Final = str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))[:24]
 _numbers: Final = itertools.count(secrets.randbits(32))
@@ -53,6 +54,21 @@ def invocation_id() -> str:
     return f"{_boot}{next(_numbers) & 0xFFFFFFFFFFFF:012x}"
 
 
+class Latency:
+    """How long a worker takes to answer: a moving average, in which the last few answers count most."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+        """`None` before the first answer."""
+
+    def add(self, seconds: float) -> None:
+        """Count one answer."""
+        known = self.seconds
+        self.seconds = seconds if known is None else known + (seconds - known) / _ANSWERS_AVERAGED
+
+
 @dataclass(eq=False, slots=True)
 class PendingCalls:
     """The calls to one worker that it has not answered."""
@@ -61,6 +77,7 @@ class PendingCalls:
     depths: dict[str, int] = field(default_factory=dict)
     """The observer depths of those calls, for workers that do not report them themselves."""
     busy_poll: BusyPoll = field(default_factory=BusyPoll)
+    latency: Latency = field(default_factory=Latency)
     callers: dict[str, tuple[Principal, Chain]] = field(default_factory=dict)
     """The callers of those calls and of the last ones that ended: a handler may act for its caller after its answer."""
     _ended: deque[str] = field(default_factory=deque)
@@ -123,6 +140,11 @@ class Worker:
         return len(self._pending.futures)
 
     @property
+    def latency(self) -> Latency:
+        """How long it takes to answer."""
+        return self._pending.latency
+
+    @property
     def depth(self) -> int:
         """The observer depth of the calls it runs now, for workers that do not report it themselves."""
         return max(self._pending.depths.values(), default=0)
@@ -167,7 +189,10 @@ class Worker:
             # flight there is other work to do.
             if len(pending.futures) == 1:
                 pending.busy_poll.wait_for(future)
-            return await future
+            began = time.perf_counter()
+            answer = await future
+            pending.latency.add(time.perf_counter() - began)
+            return answer
         finally:
             pending.end(invocation)
             if pending.depths:
