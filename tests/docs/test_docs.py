@@ -270,7 +270,7 @@ def packages() -> list[str]:
     return list(re.findall(r"^\| `(\w+)` \|", page("architecture.md"), re.MULTILINE))
 
 
-SHARED = {"runtime.core", "runtime.component", "runtime.feed", "runtime.replicas"}
+SHARED = {"runtime.core", "runtime.component", "runtime.feed", "runtime.peers", "runtime.replicas"}
 """The modules of `runtime` that every component imports; `tests/test_layers.py` defines their place."""
 
 

@@ -271,7 +271,7 @@ class Console(Component):
             return redirect(_prefix(request) + _safe_target(query.get("next", "")))
         if request.headers.get(b"sec-fetch-site") == b"cross-site":
             # A link on another site, such as one to an approval in a chat, comes without the cookie of a person who is
-            # signed in. Whoever is not gets here again from this site, and sees the form.
+            # signed in. A person who is not signed in gets here again from this site, and sees the form.
             return self._lead_on(request, "One moment", query.get("next", ""))
         return self._render_sign_in(request, 200, "", query)
 
