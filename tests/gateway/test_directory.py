@@ -295,7 +295,7 @@ async def test_what_is_fresh_gets_into_the_index_between_other_things_and_once()
 
     directory.index_later()
     directory.index_later()
-    for _ in range(10):
+    for _ in range(20):
         await asyncio.sleep(0)
 
     assert sorted(index.done) == [f"+t{number:03}" for number in range(120)]

@@ -114,7 +114,7 @@ class Stage:
 
 async def settled(condition: Callable[[], bool]) -> None:
     """Wait for a condition, but not for long: the assertions that follow say what is missing."""
-    for _ in range(5000):
+    for _ in range(500):
         if condition():
             return
         await asyncio.sleep(0.002)

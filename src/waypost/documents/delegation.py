@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -232,7 +232,7 @@ class Delegation(Component):
         owner = None if function.owner is None else function.owner.owner
         # By name: a worker may list one document twice, and the rows of a source have different names.
         rows = {(row.kind, row.id): row for row in build_rows(function_id, answer, self._call)}
-        return [replace(row, owner=owner, priority=Priority.WORKER) for row in rows.values()]
+        return [msgspec.structs.replace(row, owner=owner, priority=Priority.WORKER) for row in rows.values()]
 
     async def _call(self, function_id: str, payload: Data, caller: Caller) -> Any:
         within = self._workers.settings.state_timeout + _EXTRA_TIMEOUT_S

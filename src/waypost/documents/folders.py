@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -89,7 +88,9 @@ def read_prompt_folder(folder: Path, before: PromptFolder | None = None) -> Prom
             if known is not None and known.data is file.data and place in before.capabilities:
                 made[place] = before.capabilities[place]
             else:
-                made[place] = replace(_build_prompt(stem(place[-1]), file.data), owner=f"folder:{folder}")
+                made[place] = msgspec.structs.replace(
+                    _build_prompt(stem(place[-1]), file.data), owner=f"folder:{folder}"
+                )
         except Unfit as unfit:
             problems.append(problem(folder.joinpath(*place), unfit.message))
     directories = frozenset(found.directories)

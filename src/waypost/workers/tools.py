@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -353,9 +352,9 @@ def _build_tool(function: Function) -> Capability:
     if returns is None:
         return tool
     try:
-        return replace(tool, output=Validator(returns))
+        return msgspec.structs.replace(tool, output=Validator(returns))
     except DefinitionError:
-        return replace(tool, definition=msgspec.structs.replace(tool.definition, output_schema=UNSET))
+        return msgspec.structs.replace(tool, definition=msgspec.structs.replace(tool.definition, output_schema=UNSET))
 
 
 def _usable_schemas(function: Function) -> tuple[dict[str, Any], dict[str, Any] | None]:

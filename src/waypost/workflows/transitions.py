@@ -129,8 +129,10 @@ class AppliedTransition(msgspec.Struct, frozen=True):
 
 def new_id() -> str:
     """A new instance id; ids of one process sort by creation time."""
-    # Lists are in the order of ids, so a millisecond, in which many instances are started, is too coarse.
-    return f"wf_{time.time_ns() >> 8:014x}{secrets.token_hex(5)}"
+    # Lists are in the order of ids, and many instances are started in one millisecond: what follows the milliseconds,
+    # by which instances are selected, are the nanoseconds of that one.
+    milliseconds, nanoseconds = divmod(time.time_ns(), 1_000_000)
+    return f"wf_{milliseconds:012x}{nanoseconds:05x}{secrets.randbits(28):07x}"
 
 
 def create_instance(
