@@ -199,8 +199,13 @@ async def bring_to_rest(mill: Mill, cluster: Cluster, chance: random.Random) -> 
                                 await mill.settle(stands, chance)
                     await asyncio.sleep(0.2)
         assert await store.check() == []
-        evidence.instances = {one.id: one for one in await store.instances.page(limit=1_000_000)}
-        evidence.histories = {one: await store.instances.history(one, limit=100_000) for one in evidence.instances}
+        while True:  # what a client sent before it was stopped may still be applied while it is read
+            evidence.instances = {one.id: one for one in await store.instances.page(limit=1_000_000)}
+            evidence.histories = {one: await store.instances.history(one, limit=100_000) for one in evidence.instances}
+            if [one.version for one in await store.instances.page(limit=1_000_000)] == [
+                one.version for one in evidence.instances.values()
+            ]:
+                break
     finally:
         await store.close()
 

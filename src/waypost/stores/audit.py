@@ -214,7 +214,9 @@ class Audit:
         cannot have all `words`, parts of their strings, are not decoded.
         """
         parts = [_encoder.encode(word).decode()[1:-1] for word in words]
-        if decision is not None:
+        if (
+            decision is not None and decision.isascii()
+        ):  # text that is no Unicode cannot be encoded, and matches nothing
             parts.append(_encoder.encode(decision).decode())
         query = _DENIALS_BEFORE if decision == _DENY else _BEFORE
         found: list[AuditEntry] = []

@@ -189,6 +189,11 @@ class _Child(asyncio.BaseProtocol):
         # Again after each wake-up: another writer may have filled the buffer first.
         while not self._is_writable.is_set():
             await self._is_writable.wait()
+        if self._stdin is None and self._lost is None:
+            # A program that ends closes its input first. How it ended says more, and is known a little later.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.exited.wait(), _LAST_OUTPUT_S)
+                await asyncio.sleep(_LAST_OUTPUT_S)
         if self._lost is not None:
             raise UpstreamUnavailable(str(self._lost))
         if self._stdin is None:
