@@ -14,7 +14,8 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # Tests start many processes, each of which would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup package demo recording screenshots docs newcomer interop test test-lowest audit-dependencies soak bench format clean
+.PHONY: setup package demo recording screenshots docs newcomer interop test check-types-and-dependencies check-behaviour \
+	test-lowest audit-dependencies soak bench format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m examples.demo.tour $(if $(ONCE),--once)
@@ -42,16 +43,22 @@ docs: $(VENV)/.development
 	$(BIN)/python .ci/diagrams.py
 	$(BIN)/mkdocs $(if $(SERVE),serve,build --strict --quiet)
 
+# What takes long on one core runs beside the tests; what finds most mistakes within seconds comes first.
 test: $(VENV)/.development
 	$(BIN)/python -m tests.interop.npm
 	$(BIN)/python .ci/chromium.py
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(MAKE) --jobs 2 check-types-and-dependencies check-behaviour
+
+check-types-and-dependencies: $(VENV)/.development
 	$(BIN)/mypy
 	$(BIN)/deptry src
 	$(BIN)/deptry tests benchmarks examples docs/examples --exclude '.*node_modules' --ignore DEP002,DEP004
 	$(MAKE) audit-dependencies
 	$(MAKE) test-lowest LOWEST_TESTS='$(LOWEST_CORE)'
+
+check-behaviour: $(VENV)/.development
 	$(BIN)/python -m pytest -n $(WORKERS) -p tests.branches
 	$(BIN)/python -m tests.branches
 

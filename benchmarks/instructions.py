@@ -2,6 +2,8 @@
 
 Rates vary with whatever else a machine does; instructions do not. A hub runs under valgrind and answers over stdio, one
 request at a time, once with few requests and once with many: the difference, divided by the requests, is a request.
+Calls from worker to worker go over the worker socket, some at a time: the hub polls for the answer to a single one, and
+how often it does so depends on the machine.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -17,10 +20,15 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from benchmarks import workers
+from benchmarks.harness import free_port
+
 HERE: Final = Path(__file__).parents[1]
 FEW: Final = 100
 MANY: Final = 500
 ROUNDS: Final = 3
+IN_FLIGHT: Final = 16
+WORKER_CALL: Final = "worker call"
 CONFIGURATION: Final = """
 server: {name: instructions, version: "1", surface: both}
 toolkits: ["./adder.py"]
@@ -49,7 +57,7 @@ class Count(NamedTuple):
 class Server:
     """A hub over stdio under valgrind."""
 
-    def __init__(self, tree: Path, directory: Path) -> None:
+    def __init__(self, tree: Path, directory: Path, *options: str) -> None:
         self._log = directory / "valgrind.log"
         environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONHASHSEED": "0"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -57,7 +65,7 @@ class Server:
             [
                 *("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"),
                 *(f"--log-file={self._log}", sys.executable, "-m", "waypost", "serve"),
-                *(str(directory / "waypost.yaml"), "--stdio", "--data", str(directory / "data")),
+                *(str(directory / "waypost.yaml"), "--data", str(directory / "data"), *options),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -88,6 +96,8 @@ class Server:
 
     def stop(self) -> int:
         """End the hub and return the instructions that it took."""
+        if self._last_id == 0:  # it serves workers, and does not wait for the end of its input
+            self._process.send_signal(signal.SIGTERM)
         self._process.communicate(timeout=120)
         found = re.search(r"I\s+refs:\s+([\d,]+)", self._log.read_text())
         if found is None:
@@ -116,6 +126,25 @@ def send_submits(server: Server, number: int) -> None:
 SCENARIOS: Final = {"tools/call": send_calls, "tools/list": send_lists, "workflow.submit": send_submits}
 
 
+def run_over_stdio(tree: Path, directory: Path, scenario: str, number: int) -> int:
+    """The instructions of a hub that answered so many requests."""
+    server = Server(tree, directory, "--stdio")
+    server.initialize()
+    if number:
+        SCENARIOS[scenario](server, number)
+    return server.stop()
+
+
+def run_with_workers(tree: Path, directory: Path, number: int) -> int:
+    """The instructions of a hub that passed on so many calls between workers."""
+    port = free_port()
+    with (directory / "waypost.yaml").open("a") as file:
+        file.write(f"workers: {{port: {port}}}\n")
+    server = Server(tree, directory, "--port", str(free_port()))
+    workers.make_calls(port, IN_FLIGHT, number)
+    return server.stop()
+
+
 def count(tree: Path, scenario: str) -> Count:
     totals = []
     for number in (0, FEW, MANY):
@@ -123,11 +152,10 @@ def count(tree: Path, scenario: str) -> Count:
             directory = Path(name)
             (directory / "waypost.yaml").write_text(CONFIGURATION)
             (directory / "adder.py").write_text(ADDER)
-            server = Server(tree, directory)
-            server.initialize()
-            if number:
-                SCENARIOS[scenario](server, number)
-            totals.append(server.stop())
+            if scenario == WORKER_CALL:
+                totals.append(run_with_workers(tree, directory, number))
+            else:
+                totals.append(run_over_stdio(tree, directory, scenario, number))
     return Count(totals[0], (totals[2] - totals[1]) // (MANY - FEW))
 
 
@@ -140,11 +168,11 @@ def measure(tree: Path, scenario: str, rounds: int) -> Count:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions", description=__doc__)
     parser.add_argument("--against", type=Path, metavar="DIR", help="a checkout of another revision")
-    parser.add_argument("--only", choices=SCENARIOS, action="append")
+    parser.add_argument("--only", choices=[*SCENARIOS, WORKER_CALL], action="append")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
     trees = [HERE] + ([options.against.resolve()] if options.against else [])
-    for scenario in options.only or SCENARIOS:
+    for scenario in options.only or [*SCENARIOS, WORKER_CALL]:
         counts = [measure(tree, scenario, options.rounds) for tree in trees]
         for name in Count._fields:
             values = [getattr(one, name) for one in counts]

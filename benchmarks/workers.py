@@ -71,6 +71,45 @@ async def _calls(port: int, in_flight: int, seconds: float, warmup: float) -> Se
     return await _keep(port, in_flight, seconds, warmup, b'"type":"invocationresult"', ANSWER)
 
 
+def make_calls(port: int, in_flight: int, number: int) -> None:
+    """Call a worker from another one so many times, as soon as the hub listens."""
+    uvloop.run(_make_calls(port, in_flight, number))
+
+
+async def _make_calls(port: int, in_flight: int, number: int) -> None:
+    answered = sent = 0
+    done = asyncio.Event()
+    holder: list[FastSocket] = []
+
+    def send(count: int) -> None:
+        nonlocal sent
+        for _ in range(min(count, number - sent)):
+            sent += 1
+            holder[0].send(_CALL % sent)
+
+    def again(message: bytes) -> None:
+        nonlocal answered
+        if b'"type":"invocationresult"' in message and ANSWER in message:
+            answered += 1
+            send(1)
+            if answered == number:
+                done.set()
+
+    async with asyncio.timeout(300):
+        while True:
+            try:
+                await offer(port)
+                break
+            except OSError:
+                await asyncio.sleep(0.5)
+        holder.append(await connect(port, again))
+        holder[0].send(introduced(b"caller"))
+        await asyncio.sleep(2)
+        send(in_flight)
+        if number:
+            await done.wait()
+
+
 def echoes(port: int, in_flight: int, seconds: float, warmup: float) -> Seen:
     """Have messages sent back over one connection, so many at once."""
     return uvloop.run(_keep(port, in_flight, seconds, warmup, b'"data":', b'{"a":1,"b":2}'))

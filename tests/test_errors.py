@@ -39,7 +39,7 @@ def drawn(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def without_arguments(kind: type[WaypostError]) -> WaypostError:
-    """An error that was told nothing about what went wrong."""
+    """An error without a message."""
     if issubclass(kind, RemoteError):
         return kind("", -32000)
     if issubclass(kind, InvalidArguments):
@@ -54,12 +54,12 @@ def test_the_drawing_is_the_real_tree() -> None:
     assert len(list(drawn(errors.__doc__ or ""))) == len(real)
 
 
-def test_there_are_few_enough_errors_to_know_them_all() -> None:
+def test_the_number_of_error_classes_is_bounded() -> None:
     assert 1 < len(CLASSES) <= MOST
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_an_error_has_a_sentence_of_its_own(kind: type[WaypostError]) -> None:
+def test_every_error_class_has_its_own_docstring(kind: type[WaypostError]) -> None:
     own = vars(kind).get("__doc__")
 
     assert own
@@ -70,13 +70,13 @@ def test_an_error_has_a_sentence_of_its_own(kind: type[WaypostError]) -> None:
 @pytest.mark.parametrize(
     "kind", [kind for kind in CLASSES if kind is not UnknownResource], ids=lambda kind: kind.__name__
 )
-def test_an_error_that_is_told_nothing_says_its_sentence(kind: type[WaypostError]) -> None:
+def test_an_error_without_arguments_has_its_docstring_as_message(kind: type[WaypostError]) -> None:
     error = without_arguments(kind)
 
     assert str(error) == error.message == inspect.getdoc(kind)
 
 
-def test_an_error_that_is_told_something_says_that() -> None:
+def test_an_error_keeps_the_message_it_is_given() -> None:
     assert str(ToolError("The printer is out of paper.")) == "The printer is out of paper."
 
 
@@ -94,7 +94,7 @@ def test_invalid_arguments_join_their_problems() -> None:
     assert error.message == "a: is missing; b: is not a number"
 
 
-def test_a_remote_error_carries_what_the_server_said() -> None:
+def test_a_remote_error_carries_message_code_and_data_of_the_server() -> None:
     error = RemoteError("No such tool.", -32602, {"name": "x"})
 
     assert (error.message, error.code, error.data) == ("No such tool.", -32602, {"name": "x"})

@@ -117,3 +117,9 @@ async def test_notifying_hooks_all_run_and_the_first_answer_counts() -> None:
 def test_an_unknown_hook_is_refused_where_it_is_registered() -> None:
     with pytest.raises(DefinitionError, match=r"There is no hook 'tool_list'; there are .*list_tools"):
         hub_with_tool().on("tool_list")
+
+
+@pytest.mark.parametrize(("hook", "function"), [("tool_call", lambda: None), ("start", lambda hub: None)])
+def test_a_function_that_cannot_take_the_arguments_of_its_hook_is_refused(hook: str, function: Any) -> None:
+    with pytest.raises(DefinitionError, match="cannot be called for the hook"):
+        Hub("h", version="1").on(hook)(function)

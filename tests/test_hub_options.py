@@ -13,6 +13,6 @@ def test_a_limit_may_be_smaller_in_python_than_in_a_file() -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, "4 KiB", 1.5])
-def test_a_wrong_limit_is_refused_with_what_it_has_to_be(value: object) -> None:
+def test_the_error_for_a_wrong_limit_names_the_allowed_values(value: object) -> None:
     with pytest.raises(DefinitionError, match=r"^Hub: max_body must be a whole number of at least 1, not "):
         settings_from_options({"max_body": value})

@@ -28,7 +28,7 @@ LAYERS = (
     {"worker"},
     {"workers"},
     {"upstreams", "identity.key_ring"},
-    {"runtime.core", "runtime.component", "runtime.replicas", "runtime.peers", "runtime.feed"},
+    {"runtime.core", "runtime.component", "runtime.replicas", "runtime.feed"},
     {"transports"},
     {"protocol"},
     {"policy"},
@@ -51,19 +51,19 @@ ENTRY_POINTS = {"__init__", "__main__"}
 
 PUBLIC = {
     "api": "Api Changes ManagedHub PREFIX Role VIA_HEADER match_segments may_act_as",
-    "buses": "Bus LocalBus MAX_MESSAGE_BYTES Subscription create_bus",
+    "buses": "Bus LocalBus MAX_MESSAGE_BYTES Subscription choose_bus_url create_bus",
     "capabilities": """
         ANONYMOUS ANSWER_TIMEOUT_S Caller CallerType Capability Catalog Chain Change Component Context DetachedCaller
         FROM_OUTSIDE GATEWAY_TOOLS Handler HeaderParameter InputNeeded Kind ListKind MAX_CALL_DEPTH MAX_URI_CHARACTERS
-        McpFeatures Metadata OPEN Offer OpenForm Options PREFIXES Pausable Principal Priority Prompt PromptMessage
-        Question RawForm Registry Resource ResourceOptions Result RowKey Services Session Tool ToolOptions Toolkit
-        Unknown UriTemplate Validator ask_client check_limits check_list check_name check_supported counted
-        decode_result disambiguate encode_json expand failure fold_name form_question instantiate is_input_needed
-        is_raw is_wire_name list_everything make_tool models needs_portable_names parse_options parse_roots
-        parse_sampling_answer pause_deadline prompt_from_function prompt_from_template questions read_header_parameters
-        require resource_from_function returns roots_question round_trip_json sampling_question signatures to_contents
-        to_messages to_older_form to_portable to_result tool tool_from_function tool_options unknown_tool
-        with_defaults
+        MULTIPLYING McpFeatures Metadata OPEN Offer OpenForm Options PREFIXES Pausable Principal Priority Prompt
+        PromptMessage Question RawForm Registry Resource ResourceOptions Result RowKey Services Session Tool ToolOptions
+        Toolkit Unknown UriTemplate Validator ask_client check_limits check_list check_name check_supported counted
+        decode_result disambiguate encode_json expand failure fold_name follow_reference form_question instantiate
+        is_input_needed is_raw is_wire_name list_everything make_tool models needs_portable_names parse_options
+        parse_roots parse_sampling_answer pause_deadline prompt_from_function prompt_from_template questions
+        read_header_parameters require resolve_pointer resource_from_function returns roots_question round_trip_json
+        sampling_question signatures to_contents to_messages to_older_form to_portable to_result tool tool_from_function
+        tool_options unknown_tool with_defaults
     """,
     "cli": "main",
     "console": "Console",
@@ -82,8 +82,8 @@ PUBLIC = {
         read_settings skill_uri
     """,
     "execution": """
-        ARGUMENT_ERRORS BreakerState Breakers Budgets Bulkheads CallHistory CircuitChange Counters Deadline FairSlots
-        Lease LeaseNeeded MAX_ATTEMPTS MAX_LEASES MinuteSample Permit Pipeline Pool SharedBulkheads
+        ARGUMENT_ERRORS BreakerState Breakers Budgets Bulkheads CallCount CallHistory CircuitChange Counters Deadline
+        FairSlots Lease LeaseNeeded MAX_ATTEMPTS MAX_LEASES MinuteSample Permit Pipeline Pool SharedBulkheads
         ProcessResult STEP_S Shares Ticker check_output error_result make_environment run_process span ticker tracing
     """,
     "gateway": "Directory Gateway Item ItemKind",
@@ -111,7 +111,7 @@ PUBLIC = {
     "queues": "Delivery StoreQueue",
     "runtime": """
         Change ChangeFeed Component ConfigurationFile Core CoreOptions Launch Listener Peers Replicas Runtime
-        STOP_TIMEOUT_S Switch build_app check find is_component load_module print_ready serve_http
+        STOP_TIMEOUT_S Switch build_app check find load_module print_ready serve_http to_component
     """,
     "search": "Document Embeddings Found Matrix Ranking Reason SearchIndex View is_installed",
     "skills": "BRANCH CORE SkillSet Skills decode media_type tool_name",
@@ -123,7 +123,7 @@ PUBLIC = {
         PROXY Replica ReplicaStatus ReplicaStore WorkerRecord WorkerStore sqlite to_json urls
     """,
     "transports": """
-        AnswerStream Endpoint Gate HttpApp LoggedApp OperatorAnswer OperatorRequest PendingRequests
+        AnswerStream DeferredApp Endpoint Gate HttpApp LoggedApp OperatorAnswer OperatorRequest PendingRequests
         encode_refusal find_bound_hosts headers_too_large server stdio
     """,
     "upstreams": """
@@ -159,7 +159,8 @@ PUBLIC = {
 }
 """What each package offers to the others; everything else in it is private to it."""
 
-MAX_MODULES = 230
+MAX_MODULES = 340
+MAX_MODULES_WITHOUT_KINDS = 220
 KINDS = ("api", "cli", "console", "buses", "workflows/executors", "workflows/guards", "skills/core")
 """Where each resource of the API, command, page, adapter or kind is one file: these grow with what the hub can do."""
 MAX_MODULE_LINES = 700
@@ -181,7 +182,7 @@ def package_of(file: Path) -> str:
 
 
 def imports(tree: ast.Module) -> Iterator[Import]:
-    """Every import from `waypost`, wherever in the module it stands."""
+    """Every import from `waypost`, at any level of the module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
@@ -240,7 +241,7 @@ def test_imports_point_down_the_layers() -> None:
         ("import asyncio", 0),
     ],
 )
-def test_an_import_that_points_up_is_found_wherever_it_stands(
+def test_an_upward_import_is_found_anywhere_in_a_module(
     line: str, violations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(globals(), "SOURCE", tmp_path)
@@ -272,7 +273,7 @@ def test_the_package_says_that_it_is_typed() -> None:
 
 
 @pytest.mark.parametrize("word", ["utils", "helpers", "common", "manager"])
-def test_no_module_is_called_by_a_word_that_says_nothing(word: str) -> None:
+def test_no_module_has_a_meaningless_name(word: str) -> None:
     assert [file.name for file in MODULES if word in file.stem or word in file.parent.name] == []
 
 
@@ -297,8 +298,10 @@ def test_packages_import_only_public_names_of_each_other() -> None:
 
 def test_two_modules_that_always_change_together_are_one() -> None:
     kinds = tuple(f"{folder}/" for folder in KINDS)
+    others = [file for file in MODULES if not str(file.relative_to(SOURCE)).startswith(kinds)]
 
-    assert len([file for file in MODULES if not str(file.relative_to(SOURCE)).startswith(kinds)]) <= MAX_MODULES
+    assert len(others) <= MAX_MODULES_WITHOUT_KINDS
+    assert len(MODULES) <= MAX_MODULES
 
 
 @pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(SOURCE)))
@@ -324,7 +327,7 @@ def test_few_private_functions_are_short_and_used_once() -> None:
 
 
 def attributes(node: ast.ClassDef) -> set[str]:
-    """What an object of a class carries: its declared fields, and whatever its methods assign to `self`."""
+    """The attributes of a class's instances: its declared fields, and those its methods assign to `self`."""
     fields = {
         part.target.id for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
     }

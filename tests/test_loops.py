@@ -1,8 +1,9 @@
-"""Small matters of asyncio: how long a loop stays awake for an answer, seen from its selector."""
+"""Helpers for asyncio: busy polling as seen by the loop's selector, eager awaiting, and locks per key."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import platform
 import selectors
@@ -14,11 +15,11 @@ from typing import Any
 import pytest
 
 from waypost import loops
-from waypost.loops import BusyPoll, run_to_pause
+from waypost.loops import BusyPoll, KeyLocks, run_to_pause
 
 
 class Sleeps(selectors.DefaultSelector):
-    """Notes how often the loop was ready to sleep."""
+    """A selector that counts how often the loop was ready to sleep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +31,7 @@ class Sleeps(selectors.DefaultSelector):
 
 
 class Time:
-    """A clock that goes on by so many vigils whenever somebody looks."""
+    """A clock that advances by `step` poll times with every reading."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -63,7 +64,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
 Play = Callable[[Coroutine[Any, Any, None]], None]
 
 
-async def answered(poll: BusyPoll) -> None:
+async def wait_answered(poll: BusyPoll) -> None:
     """Wait for an answer that takes a few milliseconds."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[None] = loop.create_future()
@@ -72,64 +73,64 @@ async def answered(poll: BusyPoll) -> None:
     await answer
 
 
-async def in_vain(poll: BusyPoll) -> None:
+async def wait_unanswered(poll: BusyPoll) -> None:
     """Begin to wait for an answer that never comes."""
     poll.wait_for(asyncio.get_running_loop().create_future())
 
 
-def waits_without(poll: BusyPoll, play: Play, clock: Time) -> int:
-    """How many waits have no poll before the next one, which is in vain."""
+def count_unpolled_waits(poll: BusyPoll, play: Play, clock: Time) -> int:
+    """How many unanswered waits are not polled before the next one that is."""
     for number in itertools.count():
         before = clock.now
-        play(in_vain(poll))
+        play(wait_unanswered(poll))
         if clock.now > before:
             return number
     raise AssertionError
 
 
-def test_nobody_sleeps_while_a_vigil_is_kept(play: Play, selector: Sleeps, clock: Time) -> None:
+def test_the_loop_does_not_sleep_while_it_polls(play: Play, selector: Sleeps, clock: Time) -> None:
     clock.step = 0
     poll = BusyPoll()
     for _ in range(10):
-        play(answered(poll))
+        play(wait_answered(poll))
 
     assert selector.sleeps == 0
 
 
-def test_the_loop_sleeps_when_there_is_no_vigil(play: Play, selector: Sleeps, clock: Time) -> None:
+def test_the_loop_sleeps_while_it_does_not_poll(play: Play, selector: Sleeps, clock: Time) -> None:
     poll = BusyPoll()
-    play(in_vain(poll))
+    play(wait_unanswered(poll))
     clock.step = 0
-    play(answered(poll))
+    play(wait_answered(poll))
 
     assert selector.sleeps > 0
 
 
-def test_a_vigil_ends_when_its_time_is_over(play: Play, selector: Sleeps, clock: Time) -> None:
+def test_a_poll_ends_after_its_time(play: Play, selector: Sleeps, clock: Time) -> None:
     clock.step = 1 / 3
-    play(answered(BusyPoll()))
+    play(wait_answered(BusyPoll()))
 
     assert selector.sleeps > 0
     assert clock.now < 3 * loops._BUSY_SECONDS
 
 
-def test_after_vigils_in_vain_there_are_fewer_and_fewer(play: Play, clock: Time) -> None:
+def test_unanswered_polls_become_exponentially_rarer(play: Play, clock: Time) -> None:
     poll = BusyPoll()
-    rests = [waits_without(poll, play, clock) for _ in range(13)]
+    rests = [count_unpolled_waits(poll, play, clock) for _ in range(13)]
 
     assert rests == [0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024, 1024]
 
 
-def test_one_answer_in_time_makes_up_for_all_in_vain(play: Play, clock: Time) -> None:
+def test_one_answered_poll_resets_the_backoff(play: Play, clock: Time) -> None:
     poll = BusyPoll()
-    assert [waits_without(poll, play, clock) for _ in range(3)] == [0, 2, 4]
+    assert [count_unpolled_waits(poll, play, clock) for _ in range(3)] == [0, 2, 4]
     for _ in range(8):
-        play(in_vain(poll))
+        play(wait_unanswered(poll))
     clock.step = 0
-    play(answered(poll))
+    play(wait_answered(poll))
     clock.step = 1
 
-    assert [waits_without(poll, play, clock) for _ in range(3)] == [0, 2, 4]
+    assert [count_unpolled_waits(poll, play, clock) for _ in range(3)] == [0, 2, 4]
 
 
 MEMORY_USE = """
@@ -164,7 +165,7 @@ def test_the_memory_of_large_messages_is_returned_to_the_system() -> None:
     assert measure("set") < 30_000_000 < measure("default")
 
 
-def test_what_ends_at_once_has_its_result_without_a_wait() -> None:
+def test_a_coroutine_that_never_pauses_returns_its_result_at_once() -> None:
     async def answer() -> str:
         return "at once"
 
@@ -174,9 +175,9 @@ def test_what_ends_at_once_has_its_result_without_a_wait() -> None:
     assert asyncio.run(use()) == "at once"
 
 
-def test_what_pauses_goes_on_when_its_rest_is_awaited() -> None:
+def test_a_paused_coroutine_continues_when_its_rest_is_awaited() -> None:
     async def answer(first: asyncio.Future[str]) -> str:
-        return await first + await asyncio.wait_for(asyncio.sleep(0, "then"), 10)
+        return await first + await asyncio.wait_for(asyncio.sleep(0, "then"), 60)
 
     async def use() -> tuple[str | None, str]:
         first = asyncio.get_running_loop().create_future()
@@ -187,7 +188,7 @@ def test_what_pauses_goes_on_when_its_rest_is_awaited() -> None:
     assert asyncio.run(use()) == (None, "first, then")
 
 
-def test_a_cancellation_reaches_what_has_paused() -> None:
+def test_a_cancellation_reaches_a_paused_coroutine() -> None:
     seen: list[str] = []
 
     async def answer() -> None:
@@ -218,3 +219,31 @@ def test_an_error_before_the_first_pause_is_raised() -> None:
             run_to_pause(answer())
 
     asyncio.run(use())
+
+
+def test_a_key_has_one_lock_while_it_is_used_and_none_afterwards() -> None:
+    async def scenario() -> None:
+        locks, order = KeyLocks(), []
+
+        async def work(key: str, name: str) -> None:
+            async with locks[key]:
+                order.append(f"{name} begins")
+                await asyncio.sleep(0)
+                order.append(f"{name} ends")
+
+        await asyncio.gather(work("a", "first"), work("a", "second"), work("b", "other"))
+        assert order.index("first ends") < order.index("second begins")
+        assert order.index("other begins") < order.index("first ends")
+        gc.collect()
+        assert not len(locks._locks)
+
+    asyncio.run(scenario())
+
+
+def test_the_interpreter_is_handed_over_within_a_millisecond() -> None:
+    before = sys.getswitchinterval()
+    try:
+        loops.share_interpreter()
+        assert sys.getswitchinterval() < 0.001
+    finally:
+        sys.setswitchinterval(before)

@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -23,6 +22,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.ports import free_port
 from waypost.cli.main import build_parser
 from waypost.version import __version__
 
@@ -57,7 +57,7 @@ def copy_sources(folder: Path) -> Path:
 
 
 def run(*command: str | Path, cwd: Path, **env: str) -> str:
-    """What a command prints; it must end well."""
+    """The output of a command, which must succeed."""
     done = subprocess.run(
         list(map(str, command)), cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, timeout=PATIENCE
     )
@@ -100,7 +100,7 @@ def test_the_wheel_has_the_package_its_types_and_nothing_else(packages: Path) ->
     assert metadata["Description-Content-Type"] == "text/markdown"
 
 
-def test_the_sdist_has_what_the_wheel_is_built_from_and_the_docs(packages: Path) -> None:
+def test_the_sdist_has_the_sources_of_the_wheel_and_the_docs(packages: Path) -> None:
     with tarfile.open(next(packages.glob("*.tar.gz"))) as sdist:
         top = {name.split("/")[1] for name in sdist.getnames()}
 
@@ -108,7 +108,7 @@ def test_the_sdist_has_what_the_wheel_is_built_from_and_the_docs(packages: Path)
     assert "tests" not in top
 
 
-def test_the_version_is_the_same_wherever_it_is_written() -> None:
+def test_the_version_is_the_same_in_every_file() -> None:
     released = re.findall(
         r"^## \[(\d\S*)\](?: - (\d{4}-\d\d-\d\d))?$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
     )
@@ -166,8 +166,7 @@ def test_the_steps_of_the_image_make_a_hub_that_answers_its_health_check(tmp_pat
     config = tmp_path / "etc"
     config.mkdir()
     (config / "waypost.yaml").write_text("server: {surface: full}\n")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     command = [*json.loads(arguments_of("ENTRYPOINT")[0]), *json.loads(arguments_of("CMD")[0])]
     assert command[-2:] == ["--host", "0.0.0.0"]
     process = subprocess.Popen(
@@ -227,7 +226,7 @@ def read_unit() -> configparser.ConfigParser:
     return parser
 
 
-def test_the_unit_starts_a_hub_and_takes_away_what_it_does_not_need() -> None:
+def test_the_unit_starts_a_hub_without_unneeded_privileges() -> None:
     service = read_unit()["Service"]
 
     for key in ("ExecStartPre", "ExecStart"):

@@ -116,7 +116,7 @@ def test_a_module_of_the_package_is_found_without_an_import_of_its_own() -> None
 
 def test_the_command_line_loads_no_hub_for_its_help() -> None:
     command = [sys.executable, "-X", "importtime", "-m", "waypost", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=90)
     imported = set(re.findall(r"(waypost[\w.]*)$", done.stderr, re.MULTILINE))
 
     assert "waypost.cli.main" in imported

@@ -1,4 +1,4 @@
-"""Texts that are told without the secrets in them."""
+"""Texts are shown without the secrets in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_configured_values_of_six_characters_are_secrets_and_shorter_ones_words(
     assert secrets_of({"A": "sixsix", "B": "five5", "C": ""}) == ("sixsix",)
 
 
-def test_what_stands_behind_a_scheme_is_a_secret_by_itself() -> None:
+def test_the_credentials_after_an_authorization_scheme_are_a_secret_by_themselves() -> None:
     assert secrets_of({"Authorization": "Bearer abcdef"}) == ("Bearer abcdef", "abcdef")
 
 
@@ -22,7 +22,7 @@ def test_a_secret_inside_another_leaves_nothing_of_the_longer_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "answer"),
     [
         ("Authorization: Basic dXNlcjpwYXNz\nnext", "Authorization: [REDACTED]\nnext"),
         ("sent Bearer abc.def-123", "sent Bearer [REDACTED]"),
@@ -37,8 +37,8 @@ def test_a_secret_inside_another_leaves_nothing_of_the_longer_one() -> None:
         ("-----BEGIN PRIVATE KEY-----\nMII and no end", "[REDACTED]"),
     ],
 )
-def test_what_looks_like_a_secret_is_hidden(text: str, told: str) -> None:
-    assert redacted(text) == told
+def test_text_that_looks_like_a_secret_is_redacted(text: str, answer: str) -> None:
+    assert redacted(text) == answer
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def _timed(text: str) -> float:
 
 
 @pytest.mark.parametrize("name", ["password", "API_TOKEN", "sshKey", "credentials", "Set-Cookie", "passwd", "keys"])
-def test_what_is_called_like_a_secret_is_one(name: str) -> None:
+def test_a_name_that_stands_for_a_secret_is_recognised(name: str) -> None:
     assert is_secret_name(name)
 
 
@@ -90,7 +90,7 @@ def test_a_short_word_counts_as_a_whole_only(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "user", "path", "sha256"])
-def test_what_is_called_otherwise_is_none(name: str) -> None:
+def test_other_names_are_not_recognised_as_secrets(name: str) -> None:
     assert not is_secret_name(name)
 
 
@@ -111,7 +111,7 @@ def test_what_is_called_otherwise_is_none(name: str) -> None:
         ),
     ],
 )
-def test_words_numbers_addresses_and_paths_are_not_taken_for_tokens(value: str) -> None:
+def test_words_numbers_addresses_and_paths_do_not_look_like_tokens(value: str) -> None:
     assert not looks_random(value)
 
 

@@ -64,7 +64,7 @@ def test_only_the_beginning_of_long_names_is_compared() -> None:
     assert find_nearest(name, [long, "m"]) == [long]
 
 
-def test_however_many_and_long_the_names_are_few_characters_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_compared_characters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted: list[int] = []
     candidates: list[int] = []
 
@@ -122,7 +122,7 @@ def test_of_many_names_those_that_share_most_pairs_are_preselected() -> None:
     assert preselect("x", ["a", "b"]) == ["a", "b"]
 
 
-def test_a_prefix_that_both_have_makes_names_no_more_similar() -> None:
+def test_a_shared_prefix_does_not_make_names_more_similar() -> None:
     assert find_nearest("docs://gone", ["docs://logo", "docs://readme"]) == []
     assert find_nearest("docs://redme", ["docs://logo", "docs://readme"]) == ["docs://readme"]
     assert find_nearest("skil:hello", ["skill:hello"]) == ["skill:hello"]

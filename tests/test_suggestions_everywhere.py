@@ -41,7 +41,7 @@ ASKED: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("version", [V2025_11_25, V2026_07_28])
 @asynchronous
-async def test_mcp_methods_suggest_what_the_caller_may_see(version: str) -> None:
+async def test_mcp_methods_suggest_only_names_that_the_caller_may_see(version: str) -> None:
     hub = Hub("h", version="1", policies=[HIDES])
     for name in ("add", "adds"):
         hub.tool(name=name)(lambda: "x")
@@ -57,7 +57,7 @@ async def test_mcp_methods_suggest_what_the_caller_may_see(version: str) -> None
 
 
 @asynchronous
-async def test_workers_are_told_the_nearest_function_that_they_may_see() -> None:
+async def test_workers_get_the_nearest_function_that_they_may_see() -> None:
     rule = Rule(name="h", type="allow_list", config={"allow": ["mail__send", "worker*"]}, hide=True)
     hub = hub_for_workers(policies=[rule])
     async with at_work(hub), wired(hub) as wire:

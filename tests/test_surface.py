@@ -39,12 +39,12 @@ async def listed(hub: Hub, version: str = ERAS[-1]) -> set[str]:
 @eras
 @pytest.mark.parametrize("surface", LISTED)
 @asynchronous
-async def test_a_surface_is_what_is_listed(surface: str, version: str) -> None:
+async def test_a_surface_decides_which_tools_are_listed(surface: str, version: str) -> None:
     assert await listed(office(surface=surface), version) == LISTED[surface]
 
 
 @asynchronous
-async def test_a_hub_in_python_lists_everything_unless_it_is_told_otherwise() -> None:
+async def test_a_hub_in_python_lists_every_tool_by_default() -> None:
     hub = Hub("plain", version="1")
     hub.tool(name="add")(lambda: "x")
     assert await listed(hub) == {"add"}
@@ -61,7 +61,7 @@ async def test_a_hub_in_python_lists_everything_unless_it_is_told_otherwise() ->
 )
 @eras
 @asynchronous
-async def test_a_configuration_file_lists_the_seven_unless_it_says_otherwise(
+async def test_a_configuration_file_lists_the_seven_by_default(
     server: str, names: set[str], version: str, tmp_path: Path
 ) -> None:
     (tmp_path / "tools.py").write_text(TOOLS)
@@ -89,7 +89,7 @@ async def test_a_file_that_is_read_again_leaves_the_seven_and_is_found_at_once(t
 
 @pytest.mark.parametrize(("surface", "tells"), [("gateway", False), ("full", True), ("both", True)])
 @asynchronous
-async def test_changes_of_tools_are_told_where_they_are_listed(surface: str, tells: bool) -> None:
+async def test_a_changed_tool_is_notified_only_on_surfaces_that_list_it(surface: str, tells: bool) -> None:
     hub = office(surface=surface)
     async with agent(hub, ERAS[0]) as a:
         hub.tool(name="newcomer")(lambda: "x")
@@ -106,8 +106,8 @@ def test_metrics_count_the_tools_that_are_listed(surface: str) -> None:
 
     async def scenario() -> None:
         async with agent(hub) as a:
-            told = await collect_metrics(hub.runtime, hub.core.pipeline.counters, ANONYMOUS)
-            assert told.mcp.tools_registered == len(await a.client.list_tools()) == len(LISTED[surface])
+            answer = await collect_metrics(hub.runtime, hub.core.pipeline.counters, ANONYMOUS)
+            assert answer.mcp.tools_registered == len(await a.client.list_tools()) == len(LISTED[surface])
 
     asyncio.run(scenario())
 

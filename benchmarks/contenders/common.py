@@ -16,6 +16,8 @@ UPSTREAM = "WAYPOST_BENCH_UPSTREAM"
 """The environment variable that tells a gateway what it stands in front of."""
 STORE = "WAYPOST_BENCH_STORE"
 """The environment variable that tells replicas which database they share."""
+BUS = "WAYPOST_BENCH_BUS"
+"""The environment variable that tells replicas which bus they have beside that."""
 WORKER_PORT = "WAYPOST_BENCH_WORKER_PORT"
 """The environment variable that tells a hub where workers connect to."""
 

@@ -1,13 +1,16 @@
-"""A hub that shares a PostgreSQL with others: the tool `add`, and workflows whose transition runs nothing."""
+"""A hub that shares a PostgreSQL with others: the tool `add`, workflows whose transition runs nothing, and workers."""
 
 from __future__ import annotations
 
 import os
 
-from benchmarks.contenders.common import STORE, options
+from msgspec.structs import replace
+
+from benchmarks.contenders.common import BUS, STORE, WORKER_PORT, options
 from waypost import Hub
 from waypost.config.models import Workflow
 from waypost.kinds import convert
+from waypost.settings import IN_PYTHON, Bus, Workers
 
 FLOW = {
     "initialState": "here",
@@ -19,7 +22,12 @@ FLOW = {
 
 
 def build() -> Hub:
-    hub = Hub("bench", version="1.0.0", store=os.environ[STORE])
+    settings = replace(
+        IN_PYTHON,
+        bus=Bus(url=os.environ.get(BUS, "auto")),
+        workers=Workers(port=int(os.environ[WORKER_PORT]), registry=False) if WORKER_PORT in os.environ else None,
+    )
+    hub = Hub("bench", version="1.0.0", store=os.environ[STORE], settings=settings)
     hub.workflow("flow", convert(FLOW, Workflow))
 
     @hub.tool

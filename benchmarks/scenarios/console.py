@@ -61,9 +61,9 @@ class Visits(NamedTuple):
 
 
 def list_places() -> list[str]:
-    """Every page of the table, and views of those that filter."""
-    pages = [one.path if "{" not in one.path else f"{one.path.partition('{')[0]}{NAMES[one.path]}" for one in PAGES]
-    return [*pages, *VIEWS]
+    """Every page of the table, and views of those that filter; an approval alone is a part of their list."""
+    named = [f"{path.partition('{')[0]}{name}" for path, name in NAMES.items()]
+    return [*(one.path for one in PAGES if "{" not in one.path), *named, *VIEWS]
 
 
 def run(settings: Settings) -> Report:

@@ -36,7 +36,7 @@ AT_LEAST = 5_000
 def run(settings: Settings) -> Report:
     report = Report("Idle streams over HTTP, 1 worker: memory, and a change of the tools told to all of them")
     wanted = FEWER if settings.quick else STREAMS
-    count = min(wanted, _files() - SPARE_FILES)
+    count = min(wanted, allow_files() - SPARE_FILES)
     if count < wanted:
         report.notes.append(f"{count:,} streams instead of {wanted:,}: this process may not open more files")
     for era in (wire.MODERN, wire.LEGACY):
@@ -49,7 +49,7 @@ def run(settings: Settings) -> Report:
     return report
 
 
-def _files() -> int:
+def allow_files() -> int:
     """How many files this process and those it starts may open from now on: as many as the machine lets them."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = STREAMS + SPARE_FILES if hard == resource.RLIM_INFINITY else hard

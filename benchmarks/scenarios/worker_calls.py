@@ -22,8 +22,8 @@ HUB = "worker hub"
 ECHO = "websockets echo"
 IN_FLIGHT = (1, 16, 64)
 WITHIN = 20.0
-_CALL = {"name": workers.TOOL, "arguments": {"a": 1, "b": 2}}
-_EXPECTED = b'"sum":3'
+CALL = {"name": workers.TOOL, "arguments": {"a": 1, "b": 2}}
+EXPECTED = b'"sum":3'
 
 
 def run(settings: Settings) -> Report:
@@ -41,7 +41,7 @@ def run(settings: Settings) -> Report:
                 separate = partial(_kept, report, echo, echo.port, workers.separate_echoes, "echo, connections", count)
                 fleet.attempt(echo, partial(separate, settings))
         with workers.serving(port):
-            request = wire.modern(hub.port, "tools/call", _CALL)
+            request = wire.modern(hub.port, "tools/call", CALL)
             fleet.attempt(hub, partial(wait_for_tool, hub, request))
             for count in IN_FLIGHT:
                 for _ in range(settings.rounds):
@@ -65,7 +65,7 @@ def wait_for_tool(server: Server, request: bytes) -> None:
     while True:
         try:
             with Client(server.port) as client:
-                client.expect(request, _EXPECTED)
+                client.expect(request, EXPECTED)
                 return
         except BadAnswer:
             if time.monotonic() > until:
@@ -87,7 +87,7 @@ def _kept(
 
 
 def _called(report: Report, server: Server, request: bytes, count: int, settings: Settings) -> None:
-    seen = load.run(server.port, [request] * count, _EXPECTED, seconds=settings.seconds, warmup=settings.warmup)
+    seen = load.run(server.port, [request] * count, EXPECTED, seconds=settings.seconds, warmup=settings.warmup)
     if seen.errors:
         report.fail(server.name, f"{count}: {seen.errors} errors, first {seen.first_error}")
     report.row(server.name, f"tools/call {count}", "req/s").add(seen.rate, p50_ms=seen.p50_ms, p99_ms=seen.p99_ms)

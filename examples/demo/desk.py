@@ -20,7 +20,7 @@ class Desk(Toolkit, category="Releases"):
     async def status(self, release: str) -> dict[str, Any]:
         """The status of one release."""
         if release not in RELEASES:
-            raise ToolError(f"There is no release {release}; there are {', '.join(RELEASES)}.")
+            raise ToolError(f"No release {release}; try {', '.join(RELEASES)}.")
         return {"release": release, **RELEASES[release]}
 
     @tool(description="All releases and their status")

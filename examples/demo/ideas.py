@@ -44,12 +44,14 @@ class Tour:
         self.terminal.exchange(name, arguments, to_shown(found), refused=refused)
         return found
 
-    async def submit(self, title: str, *, refused: bool = False) -> Reply:
-        """Follow the link with this title."""
-        (link,) = (link for link in self.instance["links"] if link["title"] == title)
-        found = await self.client.call_tool("workflow.submit", link["args"])
+    async def submit(self, transition: str, *, refused: bool = False) -> Reply:
+        """Follow the link to a transition, or try one that has no link and must be refused."""
+        links = [link["args"] for link in self.instance["links"] if link["args"]["transition"] == transition]
+        assert bool(links) != refused, self.instance["links"]
+        sent = {"transition": transition, "expectedVersion": self.instance["version"]}
+        given = {"workflowId": self.instance["workflowId"], "arguments": {}, **sent}
+        found = await self.client.call_tool("workflow.submit", links[0] if links else given)
         assert found.is_error == refused, found.text
-        sent = {key: link["args"][key] for key in ("transition", "expectedVersion")}
         self.terminal.exchange("workflow.submit", {**sent, MORE: ""}, to_shown(found), refused=refused)
         if not refused:
             self.instance.update(found["structuredContent"])
@@ -79,7 +81,7 @@ def to_shown(found: Reply) -> Any:
         return {key: content[key] for key in ("state", "version", "context")} | {"links": links}
     if "approval" in content:
         return {key: content[key] for key in ("state", "version", "status")} | {
-            "approval": {key: content["approval"][key] for key in ("id", "prompt", "presents")}
+            "approval": {key: content["approval"][key] for key in ("prompt", "presents")}
         }
     return content
 
@@ -189,16 +191,16 @@ async def workflow(tour: Tour) -> None:
     found = await tour.call("workflow.start", given)
     tour.instance.update(found["structuredContent"])
     assert tour.instance["state"] == "draft" and tour.instance["version"] == 1
-    found = await tour.submit("Ship it", refused=True)
+    found = await tour.submit("ship", refused=True)
     assert found["structuredContent"]["error"]["code"] == "GUARD_REJECTED"
-    await tour.submit("Run the checks")
+    await tour.submit("check")
     assert tour.instance["version"] == 2 and tour.instance["context"] == {"passed": 3}
 
 
 async def gate(tour: Tour) -> None:
     """A gate suspends the workflow until a person has decided. It waits in the store, so a restart loses nothing."""
     tour.terminal.source("waypost.yaml", excerpt("waypost.yaml", "kind: human", "presents:"))
-    await tour.submit("Ship it")
+    await tour.submit("ship")
     assert tour.instance["status"] == "waiting_for_approval" and tour.instance["version"] == 2
     # A key of their own, so that the record names the person who decided.
     api = HubClient(tour.url, tour.admin_key)
@@ -207,11 +209,13 @@ async def gate(tour: Tour) -> None:
     while found["state"] == "draft":  # Rejected: the instance stays where it was, and the agent may ask again.
         tour.instance.update(found)
         tour.terminal.line("You refused, so the release stays in draft. The agent asks again.\n")
-        await tour.submit("Ship it")
+        await tour.submit("ship")
         found = await decide(tour, key)
     assert found["state"] == "shipped" and found["terminal"]
     tour.terminal.exchange(
-        "workflow.get", {"workflowId": found["workflowId"]}, {key: found[key] for key in ("state", "context")}
+        "workflow.get",
+        {"workflowId": f"{found['workflowId'][:12]}…"},
+        {key: found[key] for key in ("state", "context")},
     )
 
 
@@ -232,7 +236,8 @@ async def decide(tour: Tour, key: str) -> dict[str, Any]:
             await asyncio.wait([answer], timeout=0.3)
             if (found := await instance(tour)) and found["status"] != "waiting_for_approval":
                 answer.cancel()
-                terminal.line("\n")
+                await asyncio.wait([answer])  # it gives the keyboard back, which the next question reads
+                terminal.line("\n\nDecided elsewhere.\n")
                 return found
         verb = "approve" if answer.result() else "reject"
     terminal.line(f"\n{terminal.paint('you', BOLD, GREEN)} ▸ waypost approvals {verb} {approval['id']}")

@@ -70,9 +70,15 @@ class Terminal:
     def source(self, file: str, text: str) -> None:
         """Show the source that makes the exchanges below possible."""
         self.line(self.paint(f"  {file}", DIM))
-        for line in self._highlight(textwrap.dedent(text).strip("\n")).splitlines():
+        lines = [part for line in textwrap.dedent(text).strip("\n").splitlines() for part in self._wrap(line)]
+        for line in self._highlight("\n".join(lines)).splitlines():
             self.line(f"  {self.paint('│', DIM)} {line}")
         self.line()
+
+    def _wrap(self, line: str) -> list[str]:
+        """A line of source within the gutter; what does not fit goes on below, indented."""
+        further = " " * (len(line) - len(line.lstrip()) + 4)
+        return textwrap.wrap(line, self._width - 4, subsequent_indent=further, drop_whitespace=True) or [""]
 
     def exchange(self, sent: str, arguments: Any, got: Any, *, refused: bool = False) -> None:
         """What the agent sent beside what it got."""

@@ -30,6 +30,7 @@ from waypost.upstreams.http import HttpTransport
 PORT: Final = int(os.environ.get("DEMO_PORT", "8420"))
 WORKER_PORT: Final = int(os.environ.get("DEMO_WORKER_PORT", "49134"))
 PR_SET_PDEATHSIG: Final = 1
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def follow_parent() -> None:
@@ -89,6 +90,25 @@ def wait_for_address(hub: subprocess.Popen[bytes], data: Path) -> dict[str, Any]
     raise SystemExit(f"The demo hub did not start:\n{(data / 'hub.log').read_text()}")
 
 
+async def play_until_stopped(terminal: Terminal, note: dict[str, Any], data: Path) -> int | None:
+    """Show the tour; the number of the signal that stopped it."""
+    # An exception in the middle of the loop's own work could lose what wakes the tour up again, and it would hang.
+    loop = asyncio.get_running_loop()
+    playing = loop.create_task(play(terminal, note, data))
+    signals: list[int] = []
+
+    def stop_playing(number: int) -> None:
+        if not signals:
+            playing.cancel()
+        signals.append(number)
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stop_playing, number)
+    with suppress(asyncio.CancelledError):
+        await playing
+    return signals[0] if signals else None
+
+
 async def play(terminal: Terminal, note: dict[str, Any], data: Path) -> None:
     """Show one idea after the other; children of the tour end with it."""
     children: list[asyncio.subprocess.Process] = []
@@ -143,9 +163,15 @@ def say_goodbye(terminal: Terminal, note: dict[str, Any], data: Path) -> None:
 
 def stop(number: int, frame: FrameType | None) -> None:
     """Leave in order, with the status that a shell expects of a signal; what is stopped twice still ends."""
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     raise SystemExit(0 if number == signal.SIGINT else 128 + number)
+
+
+def handle_signals() -> None:
+    """Leave in order when a signal comes; the event loop of the tour had its own handlers."""
+    for number in SIGNALS:
+        signal.signal(number, stop)
 
 
 def main() -> None:
@@ -153,13 +179,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--once", action="store_true", help="do not wait for keys, and stop after the tour")
     once = parser.parse_args().once
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop)
+    handle_signals()
     terminal = Terminal(once)
     data = Path(tempfile.mkdtemp(prefix="waypost-demo-"))
     try:
         with serving(data, once) as note:
-            asyncio.run(play(terminal, note, data))
+            stopped_by = asyncio.run(play_until_stopped(terminal, note, data))
+            handle_signals()
+            if stopped_by is not None:
+                stop(stopped_by, None)
             terminal.line("Every step held.")
             if not once:
                 say_goodbye(terminal, note, data)

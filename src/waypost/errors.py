@@ -118,9 +118,11 @@ class ToolError(CallError):
 class InvalidArguments(CallError):
     """The arguments do not fit the input schema."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    def __init__(self, problems: Sequence[str], subject: str = "") -> None:
         super().__init__("; ".join(problems))
         self.problems = tuple(problems)
+        self.subject = subject
+        """Whose arguments they are, such as `prompt greet`, where the raiser knows it."""
 
 
 class InvalidOutput(CallError):
@@ -253,16 +255,17 @@ class RemoteError(WaypostError):
 class StoreError(WaypostError):
     """The store refuses that."""
 
-    def __init__(self, message: str | None = None, where: str | None = None) -> None:
+    def __init__(self, message: str | None = None, where: str | None = None, why: str = "") -> None:
         """With `where`, `{where}` in the message is the place of the store for operators, and unnamed for callers.
 
-        The text of the error goes to logs and to the shell, its `message` to callers, who must not learn of paths.
+        The text of the error goes to logs and to the shell, its `message` to callers, who must not learn of paths and
+        addresses. `why`, what the database said, stands in place of `{why}` for operators alone.
         """
         if message is None or where is None:
             super().__init__(message)
         else:
-            super().__init__(message.replace("{where}", "The store"))
-            self.args = (message.replace("{where}", where),)
+            super().__init__(message.replace("{where}", "The store").replace("{why}", ""))
+            self.args = (message.replace("{where}", where).replace("{why}", f": {why}" if why else ""),)
 
 
 class StaleVersion(StoreError):
@@ -317,6 +320,7 @@ class InvalidParams(ProtocolError):
     code = -32602
 
 
+# The codes -32020 to -32022 are those of 2026-07-28.
 class HeaderMismatch(ProtocolError):
     """A header does not match the body."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
+from inspect import signature
 from typing import Any, Final, Literal, Protocol, cast
 
 from waypost.capabilities.capability import Kind
@@ -57,6 +58,7 @@ LIFECYCLE: Final = frozenset({"start", "stop"})
 """Hooks of the process: after everything started, and before anything stops."""
 HOOKS: Final = (*sorted(WRAPPING | NOTIFYING | DESCRIBING | LIFECYCLE),)
 
+# A context variable, because requests run the same hooks at the same time, each at a place of its own.
 _position: ContextVar[tuple[str, int]] = ContextVar("waypost_hook", default=("", -1))
 """The hook that runs, and which of its functions."""
 
@@ -75,6 +77,7 @@ class Hooks(dict[str, Hook | None]):
     def add(self, name: str, function: Hook) -> None:
         """Register one more function for a hook."""
         self._registered.setdefault(name, []).append(function)
+        # Chosen anew at the next lookup.
         self.pop(name, None)
 
     def stack(self, name: str) -> list[Hook]:
@@ -104,6 +107,7 @@ class Hooks(dict[str, Hook | None]):
     async def go_on(self, name: str, args: tuple[Any, ...], default: Hook) -> Any:
         """Run the function after the one that runs now, or what the hub does by itself."""
         running, index = _position.get()
+        # Called from elsewhere than the hook itself, this is what the hub does without any hook.
         index = index + 1 if running == name else len(self.stack(name))
         if index < len(self.stack(name)):
             return await self._run(name, index, args)
@@ -125,6 +129,24 @@ def check_hook(name: str) -> None:
     """Raise `DefinitionError` for a name that is no hook."""
     if name not in HOOKS:
         raise DefinitionError(f"There is no hook {name!r}; there are {', '.join(HOOKS)}.")
+
+
+def check_signature(name: str, function: Hook) -> None:
+    """Raise `DefinitionError` for a function that cannot take the arguments of a hook."""
+    method = getattr(HookMethods, f"on_{name}", None)
+    # Hooks that describe the hub have no method, and no arguments.
+    given = [] if method is None else list(signature(method).parameters)[1:]
+    try:
+        taken = signature(function)
+    except ValueError:  # a builtin that does not tell its parameters
+        return
+    try:
+        taken.bind(*given)
+    except TypeError:
+        called = getattr(function, "__name__", "the function")
+        raise DefinitionError(
+            f"{called}{taken} cannot be called for the hook {name!r}; its arguments are ({', '.join(given)})."
+        ) from None
 
 
 class _Running(Protocol):

@@ -18,11 +18,11 @@ from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import resource_from_function
 from waypost.capabilities.tools import Toolkit, expand, instantiate, tool_from_function, tool_options
 from waypost.errors import DefinitionError, WaypostError
-from waypost.hooks import HookMethods, ListName, check_hook
+from waypost.hooks import HookMethods, ListName, check_hook, check_signature
 from waypost.hub_options import settings_from_options
 from waypost.policy.rules import Rule
 from waypost.protocol.lists import Page
-from waypost.runtime.component import Component, is_component
+from waypost.runtime.component import Component, to_component
 from waypost.runtime.core import Core, CoreOptions, Launch
 from waypost.runtime.runtime import Runtime
 from waypost.settings import Settings
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from waypost.policy.guard import PolicyGuard
     from waypost.protocol.engine import Engine
     from waypost.skills.skill_set import SkillSet
-    from waypost.transports.http.app import HttpApp
+    from waypost.transports.http.app import DeferredApp
     from waypost.workers.workers import Workers
     from waypost.workflows.workflows import Workflows
 
@@ -105,6 +105,8 @@ class Hub(HookMethods):
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._declared: list[Callable[[Runtime], None]] = []
         self._runtime: Runtime | None = None
+        self._launch = Launch()
+        """How the hub is run by a program that only starts it."""
 
     @classmethod
     def from_config(cls, path: str | PathLike[str], *, data_dir: str | PathLike[str] | None = None) -> Self:
@@ -147,19 +149,19 @@ class Hub(HookMethods):
 
         What is said here wins over what the source says itself.
         """
-        if is_component(source):
-            if not isinstance(getattr(source, "name", None), str) or not source.name:
-                raise DefinitionError(f'The component {type(source).__name__} needs a name: name = "..." in its class.')
+        component = to_component(source)
+        if component is not None:
             if self._runtime is None:
-                self.components.append(source)
+                self.components.append(component)
             else:
-                self._runtime.add(source)
+                self._runtime.add(component)
             return self
         made = instantiate(source)
         whole = made if isinstance(source, (list, tuple)) else made[0]
         rows = expand(whole, name=name, description=description, category=category, hidden=hidden, visible=visible)
         toolkits = [one for one in made if isinstance(one, Toolkit)]
         if toolkits and self._runtime is not None:
+            self.registry.check_names(rows)  # here, because a toolkit may be opened after this method has returned
             self._runtime.toolkits.add_running(toolkits, lambda: self.registry.add(rows), self._runtime.core)
             return self
         self.registry.add(rows)
@@ -236,6 +238,7 @@ class Hub(HookMethods):
         check_hook(hook)
 
         def register(function: F) -> F:
+            check_signature(hook, function)
             self.add_hook(hook, function)
             return function
 
@@ -246,7 +249,9 @@ class Hub(HookMethods):
     @property
     def runtime(self) -> Runtime:
         """What runs this hub; built when it is first used, in memory unless a store or a data directory was given."""
-        return self._runtime or self._build(Launch())
+        if self._runtime is None:
+            return self._build(self._launch)
+        return self._runtime
 
     def launch(self, launch: Launch) -> Runtime:
         """The runtime for a way of running; where the hub keeps its data is decided by the first one."""
@@ -281,11 +286,18 @@ class Hub(HookMethods):
         """Read the configuration file again; on any error everything stays as it is, and the log says why."""
         return await self.runtime.reload()
 
-    def asgi(self, *, allowed_hosts: Iterable[str] = ()) -> HttpApp:
-        """The hub as an ASGI app, for any ASGI server."""
-        from waypost.runtime.server import build_app
+    def asgi(self, *, allowed_hosts: Iterable[str] = ()) -> DeferredApp:
+        """The hub as an ASGI app, for any ASGI server.
 
-        return build_app(self.runtime, allowed_hosts)
+        Nothing is built before a server calls it, so a program that defines an app can still be run in another way.
+        """
+        from waypost.runtime.server import build_app
+        from waypost.transports.http.app import DeferredApp
+
+        self._launch = Launch(serves_http=True)
+        if self._runtime is not None:
+            self._runtime.launch = replace(self._runtime.launch, serves_http=True)
+        return DeferredApp(lambda: build_app(self.runtime, allowed_hosts))
 
     def run(
         self,
@@ -301,6 +313,7 @@ class Hub(HookMethods):
         """
         try:
             self.serve(transport, host=host, port=port, ready=ready)
+        # A mistake in the program, which its traceback shows.
         except DefinitionError:
             raise
         except WaypostError as error:
@@ -324,7 +337,9 @@ class Hub(HookMethods):
         elif transport == "http":
             from waypost.runtime.server import serve_http
 
-            runtime = self.launch(Launch(data_dir=folder, durable=True, address=host or self.settings.server.host))
+            runtime = self.launch(
+                Launch(data_dir=folder, durable=True, address=host or self.settings.server.host, serves_http=True)
+            )
             serve_http(runtime, self.info.name, port, ready)
         else:
             raise DefinitionError(f"There is no transport {transport!r}; use 'stdio' or 'http'.")

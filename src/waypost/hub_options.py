@@ -68,6 +68,7 @@ def _checked(name: str, value: Any, annotation: Any, alias: _Alias) -> Any:
         converted = msgspec.convert(value, kind)
     except msgspec.ValidationError:
         raise DefinitionError(f"Hub: {name} must be {expected}, not {value!r}.") from None
+    # Rounded up: a time above 0 must not become 0 milliseconds.
     return ceil(converted * 1000) if alias.seconds else converted
 
 

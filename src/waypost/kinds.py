@@ -117,6 +117,23 @@ def convert(data: Any, type: type[_T]) -> _T:
         raise msgspec.ValidationError(message) from None
 
 
+_WORDS: Final = {
+    "str": "text",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+    "object": "a mapping",
+    "array": "a list",
+}
+_TYPES: Final = re.compile(r"`([a-z| ]+)`")
+
+
+def name_types(sentence: str) -> str:
+    """An error text of msgspec with its types in words: `an integer` for `int`."""
+    return _TYPES.sub(lambda it: " or ".join(_WORDS.get(name, f"`{name}`") for name in it[1].split(" | ")), sentence)
+
+
 def _convert_marked(marker: type, data: Any) -> Any:
     kinds = BY_MARKER.get(marker)
     if kinds is None:

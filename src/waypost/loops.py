@@ -18,6 +18,7 @@ from threading import get_ident
 from time import perf_counter
 from types import FrameType
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ if sys.version_info >= (3, 12):
         assert task is not None
         return task
 else:
+    # What `asyncio.current_task` looks into, without its lookup of the loop.
     _tasks: Final[dict[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = asyncio.tasks._current_tasks  # type: ignore[attr-defined]  # no stub has it
 
     def running_task(loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Task[Any]:
@@ -128,6 +130,7 @@ class BusyPoll:
         if answer.done():
             self._backoff = 1
         elif perf_counter() < until:
+            # With a callback to run, the loop looks for input without sleeping.
             loop.call_soon(self._poll, loop, answer, until)
         else:
             self._skip = self._backoff = min(2 * self._backoff, _MAX_SKIPPED_WAITS)
@@ -139,6 +142,18 @@ def start_task(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[T]]) -> asy
     tasks.add(task)
     task.add_done_callback(tasks.discard)
     return task
+
+
+class KeyLocks:
+    """A lock for each key, which lives as long as a task holds it or waits for it."""
+
+    __slots__ = ("_locks",)
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def __getitem__(self, key: str) -> asyncio.Lock:
+        return self._locks.setdefault(key, asyncio.Lock())
 
 
 async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -163,9 +178,22 @@ def freeze_gc() -> None:
     What a hub has built lives as long as the process. Without this each full collection would walk it again, a pause of
     many milliseconds in the middle of requests. With a higher threshold young objects are also collected less often.
     """
+    # What is garbage now would be frozen too, and never freed.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
+
+
+_SWITCH_INTERVAL_S: Final = 0.0005
+
+
+def share_interpreter() -> None:
+    """Have threads that compute hand over the interpreter to the event loop within half a millisecond, not five.
+
+    The loop gives it up each time that it looks for input. While schemas are checked in a thread, or a handler computes
+    in one, every turn of the loop would otherwise begin with a wait of five milliseconds.
+    """
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
 
 _M_TRIM_THRESHOLD: Final = -1
@@ -228,7 +256,7 @@ class CorkedTransport:
     def get_write_buffer_size(self) -> int:
         """How many bytes were written and not handed to the operating system."""
         size: int = self._transport.get_write_buffer_size()
-        return size + sum(map(len, self._held))
+        return size + sum(map(len, self._held)) if self._held else size
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -240,7 +268,11 @@ class CorkedTransport:
         if self._held:
             data = b"".join(self._held)
             self._held.clear()
-            self._transport.write(data)
+            try:
+                self._transport.write(data)
+            except RuntimeError:
+                if not self.is_closing():  # uvloop raises it for a connection that was lost meanwhile
+                    raise
         self._sent()
 
     def __getattr__(self, name: str) -> Any:
@@ -285,7 +317,8 @@ class Watchdog:
     def __init__(self, threshold: float, report: Callable[[Stall], None]) -> None:
         self._threshold = threshold
         self._report = report
-        self._stopped = threading.Event()
+        self._running = threading.Lock()
+        """Held until it is stopped. An event would do, but waits in Python, dozens of times a second in an idle hub."""
         self._beat = 0.0
         """When the loop gave the last sign of life."""
 
@@ -294,23 +327,27 @@ class Watchdog:
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._base = _find_base(inspect.currentframe())
-        self._stopped.clear()
+        self._running = threading.Lock()
+        self._running.acquire()
         # Measured here, not in the thread: a turn that begins at once would keep the thread from its first line.
         read_cpu = _cpu_clock(self._thread_id)
         began = time.monotonic(), read_cpu()
-        threading.Thread(target=self._watch, args=(read_cpu, *began), name="waypost-watchdog", daemon=True).start()
+        threading.Thread(
+            target=self._watch, args=(self._running, read_cpu, *began), name="waypost-watchdog", daemon=True
+        ).start()
 
     def stop(self) -> None:
         """Stop to watch."""
-        self._stopped.set()
+        if self._running.locked():
+            self._running.release()
 
-    def _watch(self, read_cpu: Callable[[], float], looked: float, cpu: float) -> None:
-        stopped, pause = self._stopped, self._threshold / _LOOKS
+    def _watch(self, running: threading.Lock, read_cpu: Callable[[], float], looked: float, cpu: float) -> None:
+        pause = self._threshold / _LOOKS
         asked: float | None = None  # when a sign of life was asked for that has not come
         seen: list[str] = []
         while True:
             frame = None  # a frame keeps the values of its variables alive
-            if stopped.wait(pause):
+            if running.acquire(timeout=pause):
                 return
             now, frame = time.monotonic(), sys._current_frames().get(self._thread_id)
             if asked is not None and self._beat < asked:

@@ -90,7 +90,12 @@ class Server(Struct, frozen=True, kw_only=True, rename="camel"):
         list[str], Meta(description="Values of the Origin header to accept besides the loopback ones.")
     ] = []
     max_running: Annotated[
-        int, Meta(ge=1, le=100_000, description="How many executions of one principal run at once; more wait.")
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="How many executions of one principal run at once; more wait, as long as one may take.",
+        ),
     ] = 64
     max_waiting: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many executions wait in all; more are refused.")
@@ -151,7 +156,7 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             ge=1_024,
             le=1_048_576 * MIB,
-            description="How many bytes of responses wait for slow clients in all; the largest is dropped.",
+            description="How many bytes of responses wait for slow clients in all; a principal with a quarter waits.",
         ),
     ] = 256 * MIB
     max_client_bytes: Annotated[
@@ -163,6 +168,18 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
     max_streams: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many streams of notifications may be open; more are refused.")
     ] = 10_000
+    max_subscription_bytes: Annotated[
+        int,
+        Meta(
+            ge=1_024,
+            le=1_024 * MIB,
+            description="How many bytes of URIs and ids a session or stream may be subscribed to.",
+        ),
+    ] = MIB
+    max_total_subscription_bytes: Annotated[
+        int,
+        Meta(ge=1_024, le=1_048_576 * MIB, description="How many bytes of them all clients may be subscribed to."),
+    ] = 16 * MIB
     max_stream_bytes: Annotated[
         int, Meta(ge=1_024, le=1_024 * MIB, description="How many bytes of a stream can be read again.")
     ] = 16 * MIB
@@ -222,7 +239,8 @@ class Bus(Struct, frozen=True, kw_only=True, rename="camel"):
     url: Annotated[
         Name,
         Meta(
-            description="The bus: `auto` is PostgreSQL with a store on PostgreSQL, else `local`, within this process.",
+            description="The bus: `auto` is PostgreSQL with a store on PostgreSQL, else `local`, within this process; "
+            "`postgres` is the server of the store.",
             examples=[DEFAULT_BUS, "nats://host:4222,host:4222"],
         ),
     ] = DEFAULT_BUS
@@ -233,7 +251,11 @@ class Cluster(Struct, frozen=True, kw_only=True, rename="camel"):
 
     id: Annotated[
         str,
-        Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="The same for all replicas of one store and bus."),
+        Meta(
+            pattern="^[A-Za-z0-9_-]{1,64}$",
+            description="The same for all replicas of one store and bus.",
+            extra={"form": "1 to 64 letters, digits, `_` and `-`"},
+        ),
     ] = "default"
 
 
@@ -465,7 +487,9 @@ class Policy(Struct, frozen=True, kw_only=True, rename="camel"):
         ],
         Meta(description="The type of the rule."),
     ]
-    config: Annotated[dict[str, Any], Meta(description="The parameters of its type.")] = {}
+    config: Annotated[
+        dict[str, Any], Meta(description="The parameters of its type.", extra={"holds": "parameters"})
+    ] = {}
     description: Annotated[str, Meta(description="Why it is there.")] = ""
     priority: Annotated[int, Meta(description="Rules with a higher priority are checked first.")] = 0
     enabled: Annotated[bool, Meta(description="Whether it applies.")] = True
@@ -476,7 +500,11 @@ class Policy(Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(description="The kinds of callers it applies to; by default all."),
     ] = []
     capabilities: Annotated[
-        list[str], Meta(description="The capabilities it applies to, with `*` as wildcard; by default all.")
+        list[str],
+        Meta(
+            description="The capabilities it applies to, with `*` as wildcard; by default all.",
+            extra={"other name": "tools"},
+        ),
     ] = []
     hide: Annotated[bool, Meta(description="Whether capabilities that it denies are hidden from lists too.")] = False
 

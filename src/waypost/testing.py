@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from waypost.hub import Hub
 from waypost.protocol.connection import Connection
@@ -15,6 +16,8 @@ from waypost.upstreams.jsonrpc import Answerer, Reply
 from waypost.wire.versions import V2026_07_28
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
+_started: Final[WeakKeyDictionary[Hub, int]] = WeakKeyDictionary()
+"""The hubs that a block started, and how many blocks use each now."""
 
 
 class MemoryLink:
@@ -31,6 +34,7 @@ class MemoryLink:
         loop = asyncio.get_running_loop()
 
         def write(message: bytes) -> None:
+            # In the next turn, as over a network: a message must not arrive within the call that sends it.
             loop.call_soon(receive, message)
 
         self._connection = Connection(self._engine, write)
@@ -66,7 +70,7 @@ class TestClient(Client):
         self.notifications.append(note)
         self._news.set()
 
-    async def assert_notification(self, method: str, *, within: float = 2.0, **params: Any) -> Reply:
+    async def assert_notification(self, method: str, *, within: float = 30.0, **params: Any) -> Reply:
         """The first kept notification of that method with these parameters, taken out; waits for it if need be."""
         try:
             async with asyncio.timeout(within):
@@ -112,6 +116,23 @@ def _fits(note: Reply, method: str, params: dict[str, Any]) -> bool:
 
 
 @asynccontextmanager
+async def _run(hub: Hub) -> AsyncIterator[None]:
+    """Start a hub that does not run; the last block that uses it then stops it."""
+    counts = hub in _started or not hub.runtime.is_running
+    if counts:
+        _started[hub] = _started.get(hub, 0) + 1
+    try:
+        await hub.start()
+        yield
+    finally:
+        if counts:
+            _started[hub] -= 1
+            if not _started[hub]:
+                del _started[hub]
+                await hub.stop()
+
+
+@asynccontextmanager
 async def connect(
     hub: Hub,
     version: str = V2026_07_28,
@@ -123,22 +144,22 @@ async def connect(
     roots: Answerer | None = None,
     patience: float = 30.0,
 ) -> AsyncIterator[TestClient]:
-    """Start the hub in memory and talk to it in `version`; leaving stops what the client started.
+    """Talk to the hub in memory, in `version`. A hub that does not run is started, and stopped after the last block.
 
     `elicitation`, `sampling` and `roots` answer what tools ask the client: parameters in, the result out.
     """
     given = {"elicitation/create": elicitation, "sampling/createMessage": sampling, "roots/list": roots}
-    await hub.start()
-    client = TestClient(
-        MemoryLink(hub.engine),
-        version=version,
-        name=name,
-        capabilities=capabilities,
-        patience=patience,
-        answers={method: answerer for method, answerer in given.items() if answerer is not None},
-    )
-    await client.open()
-    try:
-        yield client
-    finally:
-        await client.close()
+    async with _run(hub):
+        client = TestClient(
+            MemoryLink(hub.engine),
+            version=version,
+            name=name,
+            capabilities=capabilities,
+            patience=patience,
+            answers={method: answerer for method, answerer in given.items() if answerer is not None},
+        )
+        try:
+            await client.open()
+            yield client
+        finally:
+            await client.close()

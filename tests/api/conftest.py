@@ -62,7 +62,7 @@ def operated_hub(rules: Iterable[Rule] = RULES, **options: Any) -> Hub:
 
 
 class Operator(Web):
-    """Somebody who looks after a hub."""
+    """An operator of a hub."""
 
     async def ask(
         self,
@@ -76,7 +76,7 @@ class Operator(Web):
         raw: bytes | None = None,
         more: dict[str, str] | None = None,
     ) -> Call:
-        """Send a request, by default with the key of an admin and from far away."""
+        """Send a request, by default with an admin's key and from a remote address."""
         headers = {"host": HOST, "accept": accept, **(more or {})}
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
@@ -100,14 +100,14 @@ class Operator(Web):
         await call.task
         return call
 
-    async def told(self, verb: str, path: str, body: Any = None, **options: Any) -> Any:
-        """What a request that is welcome is answered with."""
+    async def fetch(self, verb: str, path: str, body: Any = None, **options: Any) -> Any:
+        """The body of a successful response."""
         call = await self.ask(verb, path, body, **options)
         assert call.status in (200, 201), call.body
         return json.loads(call.body)
 
     async def refused(self, verb: str, path: str, body: Any = None, **options: Any) -> tuple[int, str]:
-        """The status and the sentence of a refusal."""
+        """The status and the error message of a refused request."""
         call = await self.ask(verb, path, body, **options)
         said = json.loads(call.body)
         assert said["error"]
@@ -121,7 +121,7 @@ class Operator(Web):
 
 @asynccontextmanager
 async def operating(hub: Hub | None = None) -> AsyncIterator[Operator]:
-    """An operator of a hub that is stopped in the end."""
+    """An operator of a hub; the hub is stopped when the block ends."""
     operator = Operator(operated_hub() if hub is None else hub)
     try:
         yield operator

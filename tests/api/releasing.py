@@ -1,4 +1,4 @@
-"""A hub with a workflow that builds, asks people and ships, and those who use it."""
+"""A hub with a workflow that builds, waits for approval and ships, and its clients and operator."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ RELEASE: dict[str, Any] = {
 
 
 class Releases(Operator):
-    """Somebody who looks after the hub, and an agent who uses it."""
+    """The operator of a hub, and an agent that uses it."""
 
     def __init__(self, operator: Operator) -> None:
         self.__dict__ = operator.__dict__
         self.lead = ""
 
     async def call(self, name: str, **arguments: Any) -> dict[str, Any]:
-        """What one of the workflow tools answers to the agent."""
+        """The result of a workflow tool that the agent calls."""
         answer = await self.use(name, arguments, key=AGENT)
         found: dict[str, Any] = answer.json["result"]["structuredContent"]
         return found
@@ -66,20 +66,20 @@ class Releases(Operator):
         return str(started["workflowId"])
 
     async def submit(self, run: str, transition: str, **arguments: Any) -> dict[str, Any]:
-        """Take a transition from where the run stands."""
+        """Submit a transition from the run's current state."""
         version = (await self.call("workflow.get", workflowId=run))["version"]
         return await self.call(
             "workflow.submit", workflowId=run, expectedVersion=version, transition=transition, arguments=arguments
         )
 
     async def asked(self, **given: Any) -> tuple[str, str]:
-        """A run that waits for people, and the approval."""
+        """The ids of a run that waits for approval, and of the approval."""
         run = await self.start(**given)
         await self.submit(run, "build", tests=True)
         return run, str((await self.submit(run, "ship"))["approval"]["id"])
 
     async def lost(self, move: str = "build") -> str:
-        """A run of which nobody knows whether a move was done."""
+        """The id of a run with a transition of unknown outcome."""
         run = await self.start()
         engine = self.hub.workflows.engine
         live = await engine.cache.get(run)
@@ -93,7 +93,7 @@ class Releases(Operator):
 
 @asynccontextmanager
 async def releasing(**more: Any) -> AsyncIterator[Releases]:
-    """The hub, and everybody; `more` are other workflows."""
+    """The hub, and all its users; `more` are other workflows."""
     hub = operated_hub(rules=())
 
     @hub.tool
@@ -106,5 +106,5 @@ async def releasing(**more: Any) -> AsyncIterator[Releases]:
         hub.workflow(name, convert(model, Workflow))
     async with operating(hub) as operator:
         releases = Releases(operator)
-        releases.lead = (await operator.told("POST", "/api/v1/keys", {"id": "lena", "roles": ["lead"]}))["key"]
+        releases.lead = (await operator.fetch("POST", "/api/v1/keys", {"id": "lena", "roles": ["lead"]}))["key"]
         yield releases

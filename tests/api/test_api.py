@@ -1,4 +1,4 @@
-"""The door of the API: who is let in, what is found, and how refusals look."""
+"""Requests to the API: which are accepted, what is found, and how refusals look."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.api.releasing import releasing
 from tests.protocol.conftest import Json, asynchronous
 from waypost import Hub
 from waypost.api.api import ROUTES
-from waypost.api.routing import Route
+from waypost.api.audit import AuditFilter
+from waypost.api.routing import Route, explain_invalid
 from waypost.errors import StoreUnavailable
 from waypost.runtime.runtime import Runtime
 
@@ -38,7 +39,7 @@ async def test_everything_needs_its_role_or_a_greater_one(verb: str, path: str) 
             assert (await operator.refused(verb, path, key=key))[0] == 403
 
 
-def test_reading_needs_viewer_and_what_changes_the_rights_or_the_code_of_a_hub_admin() -> None:
+def test_reads_need_viewer_and_changes_of_rights_or_code_need_admin() -> None:
     assert {route.role for route in ROUTES.all if route.method == "GET"} == {"viewer"}
     assert {route.name for route in ROUTES.all if route.role == "operator"} == {
         "breakers/{name}/reset",
@@ -64,27 +65,27 @@ def test_reading_needs_viewer_and_what_changes_the_rights_or_the_code_of_a_hub_a
 
 
 @asynchronous
-async def test_an_operator_acts_on_what_others_started_and_a_viewer_only_reads_it() -> None:
+async def test_an_operator_cancels_another_principals_run_and_a_viewer_only_reads_it() -> None:
     async with releasing() as releases:
         run = await releases.start()
         viewer = await releases.hub.keys.create("vera", roles=["viewer"])
         operator = await releases.hub.keys.create("otto", roles=["operator"])
 
-        assert (await releases.told("GET", f"/api/v1/runs/{run}", key=viewer))["workflowId"] == run
+        assert (await releases.fetch("GET", f"/api/v1/runs/{run}", key=viewer))["workflowId"] == run
         refused = await releases.refused("POST", f"/api/v1/runs/{run}/cancel", {}, key=viewer)
         assert refused == (403, "vera does not have the role operator.")
-        cancelled = await releases.told("POST", f"/api/v1/runs/{run}/cancel", {}, key=operator)
+        cancelled = await releases.fetch("POST", f"/api/v1/runs/{run}/cancel", {}, key=operator)
         assert cancelled["status"] == "cancelled"
 
 
 @asynchronous
-async def test_a_key_that_is_not_good_is_refused() -> None:
+async def test_an_invalid_key_is_refused() -> None:
     async with operating() as operator:
         assert await operator.refused("GET", "/api/v1/keys", key="wp_nobody") == (401, "Invalid API key")
 
 
 @asynchronous
-async def test_a_hub_without_keys_lets_no_one_operate_it() -> None:
+async def test_a_hub_without_keys_refuses_every_operator() -> None:
     hub = Hub("bare", version="1")
     assert hub.runtime.authentication.allows_anonymous
     async with operating(hub) as operator:
@@ -93,7 +94,7 @@ async def test_a_hub_without_keys_lets_no_one_operate_it() -> None:
 
 
 @asynchronous
-async def test_what_is_not_there_is_404_and_says_where_to_look() -> None:
+async def test_an_unknown_path_is_404_with_a_pointer_to_the_openapi_document() -> None:
     async with operating() as operator:
         for path in ("/api/v1/nothing", "/api/v2/keys", "/api/", "/api/v1/keys/", "/api/v1/keys/a/b"):
             status, sentence = await operator.refused("GET", path)
@@ -113,7 +114,7 @@ async def test_what_is_not_there_is_404_and_says_where_to_look() -> None:
     ],
 )
 @asynchronous
-async def test_a_method_that_is_not_taken_is_405_with_what_is(verb: str, path: str, takes: str) -> None:
+async def test_a_method_that_is_not_allowed_is_405_with_those_that_are(verb: str, path: str, takes: str) -> None:
     async with operating() as operator:
         status, sentence = await operator.refused(verb, path, body={})
         assert (status, sentence) == (405, f"{path} does not allow {verb}; use {takes}.")
@@ -142,30 +143,32 @@ async def test_a_query_that_does_not_fit_is_400(query: str) -> None:
 
 
 class Broken(Runtime):
-    """A runtime whose keys are out of order."""
+    """A runtime whose access to keys fails."""
 
     @property
     def keys(self) -> Any:
-        """Fails."""
+        """Raise the failure."""
         raise self.failure
 
     failure: Exception = RuntimeError("wp_secret")
 
 
 @asynchronous
-async def test_a_failure_is_told_without_its_details() -> None:
+async def test_a_failure_is_answered_without_its_details() -> None:
     hub = operated_hub()
     async with operating(hub) as operator:
+        await operator.fetch("GET", "/api/v1/tools")  # the first request starts the hub, which needs its keys
         hub.runtime.__class__ = Broken
         status, sentence = await operator.refused("GET", "/api/v1/keys")
         assert (status, sentence) == (500, "The hub failed to answer; see its log.")
 
 
 @asynchronous
-async def test_a_store_that_is_away_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unavailable_store_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Broken, "failure", StoreUnavailable("The store is away."))
     hub = operated_hub()
     async with operating(hub) as operator:
+        await operator.fetch("GET", "/api/v1/tools")  # the first request starts the hub, which needs its keys
         hub.runtime.__class__ = Broken
         assert await operator.refused("GET", "/api/v1/keys") == (503, "The store is away.")
 
@@ -173,7 +176,7 @@ async def test_a_store_that_is_away_is_503(monkeypatch: pytest.MonkeyPatch) -> N
 @asynchronous
 async def test_tools_are_listed_with_their_owners() -> None:
     async with operating() as operator:
-        tools = (await operator.told("GET", "/api/v1/tools"))["tools"]
+        tools = (await operator.fetch("GET", "/api/v1/tools"))["tools"]
         assert [tool["name"] for tool in tools] == ["add", "deploy", "note", "skill:shell"]
         assert tools[0] == {"name": "add", "owner": None, "category": "Maths", "hidden": False}
         assert tools[3]["hidden"] is True
@@ -183,7 +186,7 @@ async def test_tools_are_listed_with_their_owners() -> None:
 
 
 async def document(operator: Operator) -> Json:
-    found: Json = await operator.told("GET", "/api/openapi.json", key=None)
+    found: Json = await operator.fetch("GET", "/api/openapi.json", key=None)
     return found
 
 
@@ -235,12 +238,12 @@ async def test_the_schemas_of_the_document_are_schemas() -> None:
 async def test_answers_fit_the_schemas_of_the_document() -> None:
     async with operating() as operator:
         said = await document(operator)
-        await operator.told("POST", "/api/v1/keys", {"id": "ci", "expiresAt": "2099-01-01T00:00:00Z"})
+        await operator.fetch("POST", "/api/v1/keys", {"id": "ci", "expiresAt": "2099-01-01T00:00:00Z"})
         await operator.use("add", {"a": 1, "b": 2})
         for path in ("/api/v1/keys", "/api/v1/policies", "/api/v1/audit", "/api/v1/audit/verify", "/api/v1/tools"):
-            told = await operator.told("GET", path)
+            answer = await operator.fetch("GET", path)
             schema = said["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
-            jsonschema.Draft202012Validator({**schema, "components": said["components"]}).validate(told)
+            jsonschema.Draft202012Validator({**schema, "components": said["components"]}).validate(answer)
 
 
 def test_no_path_leads_to_two_routes() -> None:
@@ -249,8 +252,21 @@ def test_no_path_leads_to_two_routes() -> None:
 
 
 @asynchronous
-async def test_keys_do_not_show_in_what_is_refused() -> None:
+async def test_keys_do_not_appear_in_refusals() -> None:
     async with operating() as operator:
         for path in ("/api/v1/keys", "/api/v1/nothing", "/api/v1/policies/test"):
             call = await operator.ask("PUT", path)
             assert ADMIN not in json.dumps([call.body.decode(), *call.headers.values()])
+
+
+@pytest.mark.parametrize(
+    ("said", "explained"),
+    [
+        ("Expected `int` <= 500 - at `$.walks`", "`walks` must be at most 500"),
+        ("Expected `str` of length <= 10 - at `$.name`", "`name` must have at most 10 characters"),
+        ("Invalid enum value 'no' - at `$.decision`", "`decision` cannot be 'no'; use allow or deny"),
+        ("Object missing required field `name`", "Object missing required field `name`"),
+    ],
+)
+def test_an_invalid_value_is_explained_in_words(said: str, explained: str) -> None:
+    assert explain_invalid(said, AuditFilter) == explained

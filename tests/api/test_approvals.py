@@ -1,4 +1,4 @@
-"""Approvals through the API: whoever has the role that is asked for decides, once."""
+"""Approvals through the API: a person with the role that is asked for decides, once."""
 
 from __future__ import annotations
 
@@ -15,36 +15,39 @@ APPROVALS = "/api/v1/approvals"
 
 
 async def waiting(hub: Releases, key: str = ADMIN) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (await hub.told("GET", APPROVALS, key=key))["approvals"]
+    found: list[dict[str, Any]] = (await hub.fetch("GET", APPROVALS, key=key))["approvals"]
     return found
 
 
 @asynchronous
-async def test_what_waits_is_told_with_what_would_be_approved() -> None:
+async def test_a_pending_approval_is_listed_with_its_transition_and_arguments() -> None:
     async with releasing() as hub:
         run, approval = await hub.asked(service="shop")
-        (told,) = await waiting(hub)
-        assert (told["id"], told["workflowId"], told["transition"]) == (approval, run, "ship")
-        assert (told["presents"], told["prompt"], told["role"]) == ({"service": "shop"}, "Ship it?", "lead")
-        assert told["digest"].startswith("sha256:")
-        assert told["requestedAt"] < told["expiresAt"]
+        (answer,) = await waiting(hub)
+        assert (answer["id"], answer["workflowId"], answer["transition"]) == (approval, run, "ship")
+        assert (answer["presents"], answer["prompt"], answer["role"]) == ({"service": "shop"}, "Ship it?", "lead")
+        assert answer["digest"].startswith("sha256:")
+        assert answer["requestedAt"] < answer["expiresAt"]
 
 
 @asynchronous
-async def test_each_sees_what_waits_for_them() -> None:
+async def test_each_principal_sees_the_approvals_it_can_decide_and_a_viewer_sees_all() -> None:
     async with releasing() as hub:
         await hub.asked()
         assert len(await waiting(hub, hub.lead)) == 1
         assert await waiting(hub, AGENT) == []
+        viewer = (await hub.fetch("POST", "/api/v1/keys", {"id": "vera", "roles": ["viewer"]}))["key"]
+        assert [one["canDecide"] for one in await waiting(hub, viewer)] == [False]
+        assert [one["canDecide"] for one in await waiting(hub, hub.lead)] == [True]
         assert await hub.refused("GET", APPROVALS, key=None) == (401, "Missing Authorization header")
 
 
 @asynchronous
-async def test_somebody_with_the_role_approves() -> None:
+async def test_a_principal_with_the_role_approves() -> None:
     async with releasing() as hub:
         run, approval = await hub.asked()
-        told = await hub.told("POST", f"{APPROVALS}/{approval}/approve", {"reason": "fine"}, key=hub.lead)
-        assert told == {
+        answer = await hub.fetch("POST", f"{APPROVALS}/{approval}/approve", {"reason": "fine"}, key=hub.lead)
+        assert answer == {
             "id": approval,
             "decision": "approved",
             "workflowId": run,
@@ -55,7 +58,7 @@ async def test_somebody_with_the_role_approves() -> None:
             "missing": 0,
         }
         assert await waiting(hub) == []
-        (given,) = (await hub.told("GET", f"/api/v1/runs/{run}"))["history"][-1]["approvals"]
+        (given,) = (await hub.fetch("GET", f"/api/v1/runs/{run}"))["history"][-1]["approvals"]
         assert (given["by"], given["via"], given["reason"]) == ("lena", "api", "fine")
         assert given["at"].endswith("Z")
 
@@ -65,13 +68,13 @@ async def test_the_programs_of_the_hub_say_which_they_are() -> None:
     async with releasing() as hub:
         for sent, via in (("cli", "cli"), ("console", "console"), ("elicitation", "api")):
             run, approval = await hub.asked()
-            await hub.told("POST", f"{APPROVALS}/{approval}/reject", more={"waypost-via": sent})
-            assert (await hub.told("GET", f"/api/v1/runs/{run}"))["history"][-1]["via"] == via
+            await hub.fetch("POST", f"{APPROVALS}/{approval}/reject", more={"waypost-via": sent})
+            assert (await hub.fetch("GET", f"/api/v1/runs/{run}"))["history"][-1]["via"] == via
 
 
 @pytest.mark.parametrize("word", ["approve", "reject"])
 @asynchronous
-async def test_somebody_without_the_role_does_not_decide(word: str) -> None:
+async def test_a_principal_without_the_role_cannot_decide(word: str) -> None:
     async with releasing() as hub:
         run, approval = await hub.asked()
         assert await hub.refused("POST", f"{APPROVALS}/{approval}/{word}", key=AGENT) == (
@@ -79,25 +82,25 @@ async def test_somebody_without_the_role_does_not_decide(word: str) -> None:
             f"Deciding about {approval} requires the role lead.",
         )
         assert (await hub.refused("POST", f"{APPROVALS}/{approval}/{word}", key=None))[0] == 401
-        assert (await hub.told("GET", f"/api/v1/runs/{run}"))["status"] == "waiting_for_approval"
+        assert (await hub.fetch("GET", f"/api/v1/runs/{run}"))["status"] == "waiting_for_approval"
 
 
 @asynchronous
 async def test_a_rejection_leaves_the_run_where_it_is() -> None:
     async with releasing() as hub:
         _, approval = await hub.asked()
-        told = await hub.told("POST", f"{APPROVALS}/{approval}/reject", {"reason": "no"}, key=hub.lead)
-        assert (told["decision"], told["state"], told["version"]) == ("rejected", "review", 2)
-        assert (told["status"], told["error"]) == ("waiting_for_action", None)
+        answer = await hub.fetch("POST", f"{APPROVALS}/{approval}/reject", {"reason": "no"}, key=hub.lead)
+        assert (answer["decision"], answer["state"], answer["version"]) == ("rejected", "review", 2)
+        assert (answer["status"], answer["error"]) == ("waiting_for_action", None)
 
 
 @pytest.mark.parametrize("first", ["approve", "reject"])
 @pytest.mark.parametrize("second", ["approve", "reject"])
 @asynchronous
-async def test_a_settled_approval_is_409(first: str, second: str) -> None:
+async def test_a_decided_approval_is_409(first: str, second: str) -> None:
     async with releasing() as hub:
         _, approval = await hub.asked()
-        await hub.told("POST", f"{APPROVALS}/{approval}/{first}")
+        await hub.fetch("POST", f"{APPROVALS}/{approval}/{first}")
         call = await hub.ask("POST", f"{APPROVALS}/{approval}/{second}")
         assert (call.status, json.loads(call.body)) == (
             409,
@@ -109,7 +112,7 @@ async def test_a_settled_approval_is_409(first: str, second: str) -> None:
 
 
 @asynchronous
-async def test_an_approval_that_never_was_is_404() -> None:
+async def test_an_unknown_approval_is_404() -> None:
     async with releasing() as hub:
         for id in ("ap_none", "ap_0199a1b2c3d4e5f60718293a_5f0c41aa7b21", "x"):
             status, sentence = await hub.refused("POST", f"{APPROVALS}/{id}/approve")
@@ -124,10 +127,10 @@ async def test_a_digest_of_something_else_is_refused() -> None:
     async with releasing() as hub:
         _, approval = await hub.asked()
         call = await hub.ask("POST", f"{APPROVALS}/{approval}/approve", {"digest": "sha256:00"})
-        told = json.loads(call.body)
-        assert (call.status, told["code"], "read it again" in told["error"]) == (409, "APPROVAL_CHANGED", True)
+        answer = json.loads(call.body)
+        assert (call.status, answer["code"], "read it again" in answer["error"]) == (409, "APPROVAL_CHANGED", True)
         (shown,) = await waiting(hub)
-        await hub.told("POST", f"{APPROVALS}/{approval}/approve", {"digest": shown["digest"]})
+        await hub.fetch("POST", f"{APPROVALS}/{approval}/approve", {"digest": shown["digest"]})
 
 
 @asynchronous
@@ -136,19 +139,19 @@ async def test_a_quorum_takes_different_people() -> None:
     async with releasing(quorum={**RELEASE, "states": states}) as hub:
         run = await hub.start("quorum")
         approval = (await hub.submit(run, "ship"))["approval"]["id"]
-        told = await hub.told("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
-        assert (told["status"], told["version"], told["missing"]) == ("waiting_for_approval", 1, 1)
+        answer = await hub.fetch("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
+        assert (answer["status"], answer["version"], answer["missing"]) == ("waiting_for_approval", 1, 1)
         call = await hub.ask("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
         assert (call.status, json.loads(call.body)) == (
             409,
             {"error": f"lena has already approved {approval}; another person has to.", "code": "APPROVAL_GIVEN"},
         )
-        told = await hub.told("POST", f"{APPROVALS}/{approval}/approve")
-        assert (told["status"], told["state"], told["missing"]) == ("succeeded", "shipped", 0)
+        answer = await hub.fetch("POST", f"{APPROVALS}/{approval}/approve")
+        assert (answer["status"], answer["state"], answer["missing"]) == ("succeeded", "shipped", 0)
 
 
 @asynchronous
-async def test_what_goes_wrong_behind_an_approval_is_told_with_it() -> None:
+async def test_a_failure_after_an_approval_is_in_its_response() -> None:
     states = {
         "draft": {"transitions": {"ship": _asking(1, "building")}},
         "building": {
@@ -165,9 +168,9 @@ async def test_what_goes_wrong_behind_an_approval_is_told_with_it() -> None:
     async with releasing(chain={"initialState": "draft", "states": states}) as hub:
         run = await hub.start("chain")
         approval = (await hub.submit(run, "ship"))["approval"]["id"]
-        told = await hub.told("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
-        assert (told["decision"], told["state"], told["status"]) == ("approved", "building", "chain_failed")
-        assert "The tests fail." in told["error"]["message"]
+        answer = await hub.fetch("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
+        assert (answer["decision"], answer["state"], answer["status"]) == ("approved", "building", "chain_failed")
+        assert "The tests fail." in answer["error"]["message"]
 
 
 def _asking(people: int, target: str) -> dict[str, Any]:
@@ -175,7 +178,7 @@ def _asking(people: int, target: str) -> dict[str, Any]:
 
 
 @asynchronous
-async def test_an_approver_decides_where_no_role_is_named_and_nowhere_else() -> None:
+async def test_an_approver_decides_only_approvals_without_a_role() -> None:
     plain = json.loads(json.dumps(RELEASE))
     for state in plain["states"].values():
         state.get("transitions", {}).get("ship", {}).get("executor", {}).pop("role", None)
@@ -187,5 +190,5 @@ async def test_an_approver_decides_where_no_role_is_named_and_nowhere_else() -> 
         approval = (await hub.submit(run, "ship"))["approval"]["id"]
 
         assert [one["id"] for one in await waiting(hub, key)] == [approval]
-        assert (await hub.told("POST", f"{APPROVALS}/{approval}/approve", {}, key=key))["decision"] == "approved"
+        assert (await hub.fetch("POST", f"{APPROVALS}/{approval}/approve", {}, key=key))["decision"] == "approved"
         assert (await hub.refused("POST", f"{APPROVALS}/{of_leads}/approve", {}, key=key))[0] in (403, 404)

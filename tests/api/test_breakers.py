@@ -1,4 +1,4 @@
-"""Circuit breakers through the API: listed and reset, with a record of who did it."""
+"""Circuit breakers through the API: listed and reset, with an audit record."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ async def test_an_open_breaker_is_listed_and_reset() -> None:
     async with operating(hub) as operator:
         for _ in range(3):
             await operator.use("flaky")
-        (breaker,) = (await operator.told("GET", "/api/v1/breakers"))["breakers"]
+        (breaker,) = (await operator.fetch("GET", "/api/v1/breakers"))["breakers"]
         assert (breaker["capability"], breaker["state"], breaker["failureCount"]) == ("flaky", "open", 3)
         assert "no route to host" in breaker["lastError"]
 
         broken = False
         assert b"Circuit open" in (await operator.use("flaky")).body
-        reset = await operator.told("POST", "/api/v1/breakers/flaky/reset")
+        reset = await operator.fetch("POST", "/api/v1/breakers/flaky/reset")
         assert reset == {"capability": "flaky", "state": "closed"}
         assert b"well" in (await operator.use("flaky")).body
-        assert (await operator.told("GET", "/api/v1/breakers"))["breakers"] == []
+        assert (await operator.fetch("GET", "/api/v1/breakers"))["breakers"] == []
 
-        entries = (await operator.told("GET", "/api/v1/audit"))["entries"]
+        entries = (await operator.fetch("GET", "/api/v1/audit"))["entries"]
         assert [(one["capability"], one["principal"]) for one in entries if one.get("action") == "breaker.reset"] == [
             ("flaky", "root")
         ]
@@ -54,7 +54,7 @@ async def test_the_overview_says_how_often_a_tool_failed(failures: int, text: st
     async with operating(hub) as operator:
         for _ in range(failures):
             await operator.use("flaky")
-        attention = (await operator.told("GET", "/api/v1/overview"))["attention"]
+        attention = (await operator.fetch("GET", "/api/v1/overview"))["attention"]
         assert [(one["need"], one["text"]) for one in attention] == [("open_breaker", text)]
 
 
@@ -71,7 +71,7 @@ async def test_a_caller_whose_calls_always_time_out_stops_the_tool_for_itself_al
     async with operating(hub) as operator:
         for _ in range(4):
             refused = await operator.use("render", {"pages": 1000}, AGENT)
-        assert b"Circuit open for render, retry in 10 s" in refused.body
+        assert b"Circuit open for render, retry in " in refused.body
         assert b"rendered" in (await operator.use("render", {"pages": 1})).body
-        (breaker,) = (await operator.told("GET", "/api/v1/breakers"))["breakers"]
+        (breaker,) = (await operator.fetch("GET", "/api/v1/breakers"))["breakers"]
         assert (breaker["state"], breaker["callers"]) == ("open", ["agent"])

@@ -14,7 +14,7 @@ from waypost.api import events
 
 
 async def follow(hub: Hub, query: str = "", key: str = ADMIN) -> Call:
-    """A stream that has begun, or its refusal."""
+    """A stream that has begun, or that was refused."""
     call = await Person(hub).visit(f"/api/v1/events{query}", authorization=f"Bearer {key}")
     return await call.started()
 
@@ -32,7 +32,7 @@ async def test_changes_of_the_registry_of_keys_and_of_instances_are_sent_as_they
             return ""
 
         await stream.until(lambda: b'{"kind":"tools","id":"later"}' in stream.body)
-        await releases.told("POST", "/api/v1/keys", {"id": "ci"})
+        await releases.fetch("POST", "/api/v1/keys", {"id": "ci"})
         await stream.until(lambda: b'{"kind":"keys","id":"ci"}' in stream.body)
         run, _ = await releases.asked(service="shop")
         await stream.until(lambda: f'{{"kind":"instances","id":"{run}"}}'.encode() in stream.body)
@@ -45,7 +45,7 @@ async def test_only_the_kinds_that_were_asked_for_are_sent() -> None:
     async with releasing() as releases:
         stream = await follow(releases.hub, "?kinds=keys,upstreams")
         await releases.start()
-        await releases.told("POST", "/api/v1/keys", {"id": "ci"})
+        await releases.fetch("POST", "/api/v1/keys", {"id": "ci"})
         await stream.until(lambda: b'"ci"' in stream.body)
         assert b"instances" not in stream.body
         stream.leave()
@@ -69,7 +69,7 @@ async def test_a_stream_ends_with_its_key_and_with_the_hub() -> None:
 async def test_a_key_without_a_role_follows_approvals_and_nothing_else() -> None:
     async with releasing() as releases:
         stream = await follow(releases.hub, "?kinds=keys,approvals", key=AGENT)
-        await releases.told("POST", "/api/v1/keys", {"id": "ci"})
+        await releases.fetch("POST", "/api/v1/keys", {"id": "ci"})
         await releases.asked()
         await stream.until(lambda: b'"kind":"approvals"' in stream.body)
         assert (b'"keys"' in stream.body, b'"instances"' in stream.body) == (False, False)
@@ -94,7 +94,7 @@ async def test_streams_are_limited() -> None:
 
 
 @asynchronous
-async def testdo_nothing_is_observed_while_nobody_follows_and_many_rows_are_one_change(
+async def test_many_rows_are_one_event_and_observation_ends_with_the_last_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(events, "MAX_ROWS", 1)

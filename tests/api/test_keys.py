@@ -1,4 +1,4 @@
-"""Keys through the API: made once, listed without themselves, refused at once when revoked."""
+"""Keys through the API: created, listed without their secrets, refused at once when revoked."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ KEYS = "/api/v1/keys"
 
 
 @asynchronous
-async def test_a_key_that_is_made_lets_its_holder_in_with_its_rights() -> None:
+async def test_a_created_key_authenticates_its_principal_with_its_permissions() -> None:
     async with operating() as operator:
         assert (await operator.ask("POST", KEYS, {"id": "none"})).status == 201
-        made = await operator.told("POST", KEYS, {"id": "ci", "roles": ["agent"], "permissions": ["deploy"]})
+        made = await operator.fetch("POST", KEYS, {"id": "ci", "roles": ["agent"], "permissions": ["deploy"]})
         assert made.keys() == {"id", "key"}
         assert made["key"].startswith("wp_")
         called = await operator.use("deploy", key=made["key"])
@@ -29,9 +29,9 @@ async def test_a_key_that_is_made_lets_its_holder_in_with_its_rights() -> None:
 @asynchronous
 async def test_a_revoked_key_is_refused_at_once() -> None:
     async with operating() as operator:
-        key = (await operator.told("POST", KEYS, {"id": "ci", "roles": ["admin"]}))["key"]
+        key = (await operator.fetch("POST", KEYS, {"id": "ci", "roles": ["admin"]}))["key"]
         assert (await operator.ask("GET", KEYS, key=key)).status == 200
-        assert await operator.told("DELETE", f"{KEYS}/ci") == {"id": "ci", "status": "revoked"}
+        assert await operator.fetch("DELETE", f"{KEYS}/ci") == {"id": "ci", "status": "revoked"}
         assert await operator.refused("GET", KEYS, key=key) == (401, "Invalid API key")
         assert (await operator.use("add", {"a": 1, "b": 2}, key=key)).status == 401
         status, sentence = await operator.refused("DELETE", f"{KEYS}/ci")
@@ -39,10 +39,10 @@ async def test_a_revoked_key_is_refused_at_once() -> None:
 
 
 @asynchronous
-async def test_all_keys_are_listed_without_themselves_or_their_hashes() -> None:
+async def test_listed_keys_contain_neither_secrets_nor_hashes() -> None:
     async with operating() as operator:
-        made = [await operator.told("POST", KEYS, {"id": name}) for name in ("b", "a")]
-        await operator.told("DELETE", f"{KEYS}/b")
+        made = [await operator.fetch("POST", KEYS, {"id": name}) for name in ("b", "a")]
+        await operator.fetch("DELETE", f"{KEYS}/b")
         call = await operator.ask("GET", KEYS)
         listed = json.loads(call.body)["keys"]
         assert [(key["id"], key["source"], key["status"]) for key in listed] == [
@@ -58,11 +58,11 @@ async def test_all_keys_are_listed_without_themselves_or_their_hashes() -> None:
 
 
 @asynchronous
-async def test_a_key_can_end_by_itself() -> None:
+async def test_a_key_can_expire() -> None:
     async with operating() as operator:
         wanted = {"id": "ci", "expiresAt": "2099-12-31T23:00:00+01:00"}
-        await operator.told("POST", KEYS, wanted)
-        listed = {key["id"]: key for key in (await operator.told("GET", KEYS))["keys"]}
+        await operator.fetch("POST", KEYS, wanted)
+        listed = {key["id"]: key for key in (await operator.fetch("GET", KEYS))["keys"]}
         assert listed["ci"]["expiresAt"] == "2099-12-31T22:00:00Z"
         late = {"id": "late", "expiresAt": "2001-01-01T00:00:00Z"}
         assert await operator.refused("POST", KEYS, late) == (400, "expiresAt is in the past.")
@@ -86,7 +86,7 @@ async def test_a_key_can_end_by_itself() -> None:
     ids=str,
 )
 @asynchronous
-async def test_what_cannot_be_a_key_is_refused(wanted: dict[str, Any]) -> None:
+async def test_an_invalid_key_definition_is_refused(wanted: dict[str, Any]) -> None:
     async with operating() as operator:
         assert (await operator.refused("POST", KEYS, wanted))[0] == 400
 
@@ -95,18 +95,18 @@ async def test_what_cannot_be_a_key_is_refused(wanted: dict[str, Any]) -> None:
 @asynchronous
 async def test_an_id_that_is_taken_is_refused(taken: str) -> None:
     async with operating() as operator:
-        await operator.told("POST", KEYS, {"id": "ci"})
+        await operator.fetch("POST", KEYS, {"id": "ci"})
         status, sentence = await operator.refused("POST", KEYS, {"id": taken})
         assert status == 409
         assert taken in sentence
 
 
 @asynchronous
-async def test_a_key_can_be_made_anew_after_it_was_revoked() -> None:
+async def test_a_key_can_be_created_again_after_it_was_revoked() -> None:
     async with operating() as operator:
-        old = (await operator.told("POST", KEYS, {"id": "ci"}))["key"]
-        await operator.told("DELETE", f"{KEYS}/ci")
-        new = (await operator.told("POST", KEYS, {"id": "ci"}))["key"]
+        old = (await operator.fetch("POST", KEYS, {"id": "ci"}))["key"]
+        await operator.fetch("DELETE", f"{KEYS}/ci")
+        new = (await operator.fetch("POST", KEYS, {"id": "ci"}))["key"]
         assert [(await operator.use("note", key=key)).status for key in (old, new)] == [401, 403]
 
 
@@ -123,7 +123,7 @@ async def test_a_key_is_in_no_log_no_record_and_no_other_answer(caplog: pytest.L
     caplog.set_level(logging.DEBUG)
     hub = operated_hub()
     async with operating(hub) as operator:
-        key = (await operator.told("POST", KEYS, {"id": "ci", "roles": ["admin"]}))["key"]
+        key = (await operator.fetch("POST", KEYS, {"id": "ci", "roles": ["admin"]}))["key"]
         await operator.use("skill:shell", {"secret": key}, key=key)
         await operator.use("skill:shell", {"secret": key})
         said = [

@@ -23,7 +23,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def labels_of(text: str) -> tuple[tuple[str, str], ...]:
-    """The labels of a sample, every character of them accounted for."""
+    """Parse the labels of a sample; fail on any character that is not part of one."""
     found, place = [], 0
     while place < len(text):
         label = LABEL.match(text, place)
@@ -35,7 +35,7 @@ def labels_of(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def parse(text: str) -> Samples:
-    """What a strict reader of the text format finds: families together, each with help and type, no sample twice."""
+    """Parse the text format strictly: families together, each with help and type, no sample twice."""
     assert text.endswith("\n")
     samples: Samples = {}
     family, kind, finished = "", "", set[str]()
@@ -106,14 +106,14 @@ async def test_json_has_the_counts() -> None:
     counters.count("add", "ok", 0.5)
     counters.count("add", "denied", 0.25)
     async with operating(hub) as operator:
-        told = await operator.told("GET", "/metrics")
-        assert told["system"]["uptime_seconds"] >= 0
-        assert told["system"]["memory_bytes"] > 1_000_000
-        assert told["workflows"] == {"total": 0, "completed": 0, "failed": 0, "running": 0}
-        assert told["skills"] == {"active": 1, "total_registered": 1, "circuit_breakers": {}}
-        assert told["mcp"]["status"] == "running"
-        assert told["calls"] == {"total": 2, "denied": 1, "seconds": 0.75, "outcomes": {"denied": 1, "ok": 1}}
-        assert told["store"] == {"status": "ok", "instances": 0, "tasks": 0, "sessions": 0}
+        answer = await operator.fetch("GET", "/metrics")
+        assert answer["system"]["uptime_seconds"] >= 0
+        assert answer["system"]["memory_bytes"] > 1_000_000
+        assert answer["workflows"] == {"total": 0, "completed": 0, "failed": 0, "running": 0}
+        assert answer["skills"] == {"active": 1, "total_registered": 1, "circuit_breakers": {}}
+        assert answer["mcp"]["status"] == "running"
+        assert answer["calls"] == {"total": 2, "denied": 1, "seconds": 0.75, "outcomes": {"denied": 1, "ok": 1}}
+        assert answer["store"] == {"status": "ok", "instances": 0, "tasks": 0, "sessions": 0}
 
 
 @pytest.mark.parametrize("key", [None, AGENT], ids=["anonymous", "a key"])
@@ -122,8 +122,8 @@ async def test_it_counts_as_many_tools_as_are_listed(key: str | None) -> None:
     async with operating() as operator:
         headers = {} if key is None else {"authorization": f"Bearer {key}"}
         listed = (await operator.modern("tools/list", headers=headers)).json["result"]["tools"]
-        told = await operator.told("GET", "/metrics", key=key, client="127.0.0.1")
-        assert told["mcp"]["tools_registered"] == len(listed) == (2 if key is None else 3)
+        answer = await operator.fetch("GET", "/metrics", key=key, client="127.0.0.1")
+        assert answer["mcp"]["tools_registered"] == len(listed) == (2 if key is None else 3)
 
 
 @asynchronous
@@ -133,8 +133,8 @@ async def test_tools_that_all_callers_see_are_counted_without_a_walk(monkeypatch
         hub.tool(name=f"tool-{number}", hidden=number == 0)(lambda: 1)
 
     async def count() -> int:
-        told = await operator.told("GET", "/metrics", key=None, client="127.0.0.1")
-        return int(told["mcp"]["tools_registered"])
+        answer = await operator.fetch("GET", "/metrics", key=None, client="127.0.0.1")
+        return int(answer["mcp"]["tools_registered"])
 
     async with operating(hub) as operator:
         monkeypatch.setattr(Table, "__iter__", None)
@@ -151,9 +151,9 @@ async def test_tools_that_all_callers_see_are_counted_without_a_walk(monkeypatch
 async def test_a_session_is_counted_while_it_is_open() -> None:
     async with operating() as operator:
         visitor = await operator.session()
-        assert (await operator.told("GET", "/metrics"))["sessions"] == {"open": 1}
+        assert (await operator.fetch("GET", "/metrics"))["sessions"] == {"open": 1}
         await visitor.delete()
-        assert (await operator.told("GET", "/metrics"))["sessions"] == {"open": 0}
+        assert (await operator.fetch("GET", "/metrics"))["sessions"] == {"open": 0}
 
 
 @asynchronous
@@ -167,9 +167,9 @@ async def test_a_breaker_that_opened_is_shown() -> None:
     async with operating(hub) as operator:
         for _ in range(3):
             await operator.use("skill:flaky")
-        told = (await operator.told("GET", "/metrics"))["skills"]
-        assert (told["active"], told["total_registered"]) == (1, 2)
-        breaker = told["circuit_breakers"]["skill:flaky"]
+        answer = (await operator.fetch("GET", "/metrics"))["skills"]
+        assert (answer["active"], answer["total_registered"]) == (1, 2)
+        breaker = answer["circuit_breakers"]["skill:flaky"]
         assert (breaker["state"], breaker["failure_count"]) == ("open", 3)
         assert "out of order" in breaker["last_error"]
         samples = await scraped(operator)
@@ -186,7 +186,7 @@ async def test_the_same_machine_needs_no_key(client: str) -> None:
 
 @pytest.mark.parametrize("header", ["forwarded", "x-forwarded-for", "x-real-ip"])
 @asynchronous
-async def test_who_comes_through_a_proxy_on_the_same_machine_is_not_from_there(header: str) -> None:
+async def test_a_caller_behind_a_local_proxy_is_not_local(header: str) -> None:
     async with operating() as operator:
         call = await operator.ask("GET", "/metrics", key=None, client="127.0.0.1", more={header: "203.0.113.9"})
         assert (call.status, json.loads(call.body)) == (401, {"error": "Missing Authorization header"})
@@ -203,7 +203,7 @@ async def test_others_need_the_role_admin() -> None:
 @asynchronous
 async def test_one_replica_is_alone_and_its_bus_works() -> None:
     async with operating() as operator:
-        replicas = (await operator.told("GET", "/metrics"))["replicas"]
+        replicas = (await operator.fetch("GET", "/metrics"))["replicas"]
         assert (replicas["bus"], replicas["count"], replicas["heartbeat_ages"]) == ("ok", 1, {})
         samples = await scraped(operator)
         labels = (("replica", replicas["replica"]), ("version", __version__), ("config", replicas["config"]))

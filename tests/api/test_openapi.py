@@ -50,7 +50,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
 @pytest.fixture(scope="module")
 def document(served: RunningHub) -> Any:
     """The document as schemathesis reads it."""
-    return schemathesis.openapi.from_url(f"{served.url}/api/openapi.json")
+    return schemathesis.openapi.from_url(f"{served.url}/api/openapi.json", timeout=60)
 
 
 @pytest.mark.parametrize(("method", "path"), PLACES, ids=[f"{method} {path}" for method, path in PLACES])

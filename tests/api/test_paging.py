@@ -28,11 +28,11 @@ def test_every_list_has_a_cursor_and_a_limit() -> None:
 @asynchronous
 async def test_a_list_in_parts_has_each_row_once_and_survives_a_row_that_goes() -> None:
     async with operating(operated_hub(rules=())) as operator:
-        whole = [row["name"] for row in (await operator.told("GET", "/api/v1/tools"))["tools"]]
-        first = await operator.told("GET", "/api/v1/tools?limit=2")
+        whole = [row["name"] for row in (await operator.fetch("GET", "/api/v1/tools"))["tools"]]
+        first = await operator.fetch("GET", "/api/v1/tools?limit=2")
         assert ([row["name"] for row in first["tools"]], "next" in first) == (sorted(whole)[:2], True)
         operator.hub.registry.remove([operator.hub.registry.tool(sorted(whole)[1])])
-        rest = await operator.told("GET", f"/api/v1/tools?limit=100&before={first['next']}")
+        rest = await operator.fetch("GET", f"/api/v1/tools?limit=100&before={first['next']}")
         assert ([row["name"] for row in rest["tools"]], rest["next"]) == (sorted(whole)[2:], None)
 
 
@@ -50,7 +50,7 @@ async def test_parts_of_one_row_together_are_the_whole_list(path: str) -> None:
         assert "next" not in whole
         seen, cursor = [], ""
         for _ in range(len(whole[name]) + 1):
-            part = await releases.told("GET", f"{path}?limit=1{cursor}")
+            part = await releases.fetch("GET", f"{path}?limit=1{cursor}")
             seen += part[name]
             if part["next"] is None:
                 break

@@ -1,4 +1,4 @@
-"""Rules through the API: listed, and asked without anything happening."""
+"""Rules through the API: listed, and tested without side effects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEST = "/api/v1/policies/test"
 @asynchronous
 async def test_rules_are_listed_most_important_first() -> None:
     async with operating() as operator:
-        rules = (await operator.told("GET", "/api/v1/policies"))["policies"]
+        rules = (await operator.fetch("GET", "/api/v1/policies"))["policies"]
         assert [(rule["name"], rule["enabled"]) for rule in rules] == [
             ("no-shell", True),
             ("asleep", False),
@@ -47,33 +47,33 @@ async def test_rules_are_listed_most_important_first() -> None:
 @asynchronous
 async def test_a_decision_is_explained(principal: str, capability: str, decision: str, reason: str, rule: str) -> None:
     async with operating() as operator:
-        answer = await operator.told("POST", TEST, {"principal": principal, "capability": capability})
+        answer = await operator.fetch("POST", TEST, {"principal": principal, "capability": capability})
         assert answer == {"decision": decision, "reason": reason, "rule": rule}
 
 
 @asynchronous
-async def test_what_is_asked_about_is_neither_run_nor_counted_nor_put_on_record() -> None:
+async def test_a_tested_call_is_not_run_counted_or_recorded() -> None:
     async with operating() as operator:
         question = {"principal": "agent", "capability": "add", "arguments": {"a": 1, "b": 2}}
         for _ in range(3):
-            assert (await operator.told("POST", TEST, question))["decision"] == "allow"
-        assert (await operator.told("GET", "/api/v1/audit"))["entries"] == []
+            assert (await operator.fetch("POST", TEST, question))["decision"] == "allow"
+        assert (await operator.fetch("GET", "/api/v1/audit"))["entries"] == []
         assert (await operator.use("add", {"a": 1, "b": 2}, AGENT)).json["result"]["structuredContent"]
-        assert await operator.told("POST", TEST, question) == {
+        assert await operator.fetch("POST", TEST, question) == {
             "decision": "deny",
             "reason": "rate limit exceeded: max 1/60s",
             "rule": "slowly",
         }
-        assert len((await operator.told("GET", "/api/v1/audit"))["entries"]) == 2
+        assert len((await operator.fetch("GET", "/api/v1/audit"))["entries"]) == 2
 
 
 @asynchronous
-async def test_a_key_of_the_store_can_be_asked_about_until_it_is_revoked() -> None:
+async def test_a_key_of_the_store_can_be_tested_until_it_is_revoked() -> None:
     async with operating() as operator:
-        await operator.told("POST", "/api/v1/keys", {"id": "ci", "permissions": ["deploy"]})
+        await operator.fetch("POST", "/api/v1/keys", {"id": "ci", "permissions": ["deploy"]})
         question = {"principal": "ci", "capability": "deploy"}
-        assert (await operator.told("POST", TEST, question))["decision"] == "allow"
-        await operator.told("DELETE", "/api/v1/keys/ci")
+        assert (await operator.fetch("POST", TEST, question))["decision"] == "allow"
+        await operator.fetch("DELETE", "/api/v1/keys/ci")
         assert (await operator.refused("POST", TEST, question))[0] == 404
 
 
@@ -86,14 +86,14 @@ async def test_a_key_of_the_store_can_be_asked_about_until_it_is_revoked() -> No
     ],
 )
 @asynchronous
-async def test_who_or_what_is_unknown_is_404(principal: str, capability: str, sentence: str) -> None:
+async def test_an_unknown_principal_or_capability_is_404(principal: str, capability: str, sentence: str) -> None:
     async with operating() as operator:
         question = {"principal": principal, "capability": capability}
         assert await operator.refused("POST", TEST, question) == (404, sentence)
 
 
 @asynchronous
-async def test_nobody_in_particular_is_denied_where_a_key_is_needed() -> None:
+async def test_an_anonymous_caller_is_denied_if_a_key_is_required() -> None:
     key = new_key()
     hub = Hub("closed", version="1", auth=Authentication([Key("root", digest(key), ("admin",))], anonymous=False))
 
@@ -102,7 +102,7 @@ async def test_nobody_in_particular_is_denied_where_a_key_is_needed() -> None:
         return a
 
     async with operating(hub) as operator:
-        answer = await operator.told("POST", TEST, {"principal": "anonymous", "capability": "add"}, key=key)
+        answer = await operator.fetch("POST", TEST, {"principal": "anonymous", "capability": "add"}, key=key)
         assert answer == {"decision": "deny", "reason": "Missing Authorization header", "rule": "authentication"}
 
 
@@ -111,6 +111,6 @@ async def test_a_rule_that_changes_decides_at_once() -> None:
     hub = operated_hub()
     async with operating(hub) as operator:
         question = {"principal": "agent", "capability": "skill:shell"}
-        assert (await operator.told("POST", TEST, question))["decision"] == "deny"
+        assert (await operator.fetch("POST", TEST, question))["decision"] == "deny"
         hub.guard.policy.replace(())
-        assert (await operator.told("POST", TEST, question))["decision"] == "allow"
+        assert (await operator.fetch("POST", TEST, question))["decision"] == "allow"

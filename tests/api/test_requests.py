@@ -22,7 +22,7 @@ async def test_requests_and_responses_are_listed_the_last_one_first_and_by_sessi
         await operator.post(request(2, "tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}), session)
         await operator.use("add", {"a": 3, "b": 4})
 
-        rows = (await operator.told("GET", "/api/v1/requests"))["requests"]
+        rows = (await operator.fetch("GET", "/api/v1/requests"))["requests"]
         assert [(row["direction"], row["method"]) for row in rows] == [
             ("out", "tools/call"),
             ("in", "tools/call"),
@@ -35,12 +35,12 @@ async def test_requests_and_responses_are_listed_the_last_one_first_and_by_sessi
         public = rows[2]["session"]
         assert opened.headers["mcp-session-id"] not in json.dumps(rows)
 
-        own = (await operator.told("GET", f"/api/v1/requests?session={public}"))["requests"]
+        own = (await operator.fetch("GET", f"/api/v1/requests?session={public}"))["requests"]
         assert {row["session"] for row in own} == {public}
         assert len(own) == 3  # the request that opened it had no session yet
 
-        page = await operator.told("GET", "/api/v1/requests?limit=2")
-        rest = await operator.told("GET", f"/api/v1/requests?limit=10&before={page['next']}")
+        page = await operator.fetch("GET", "/api/v1/requests?limit=2")
+        rest = await operator.fetch("GET", f"/api/v1/requests?limit=10&before={page['next']}")
         assert [row["number"] for row in page["requests"] + rest["requests"]] == [row["number"] for row in rows]
         assert (await operator.refused("GET", "/api/v1/requests?before=x"))[0] == 400
 
@@ -113,5 +113,5 @@ async def test_of_a_long_request_and_a_long_response_only_the_beginning_is_kept(
 async def test_a_hub_that_keeps_no_messages_lists_none() -> None:
     async with operating(operated_hub(rules=(), kept_messages=0)) as operator:
         await operator.use("add", {"a": 3, "b": 4})
-        page = await operator.told("GET", "/api/v1/requests")
+        page = await operator.fetch("GET", "/api/v1/requests")
         assert (page["requests"], page["kept"], page["next"]) == ([], 0, None)

@@ -1,4 +1,4 @@
-"""From a path to what answers there."""
+"""From a path to its route."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from waypost.api.routing import Match
         ("/api/v1/k%65ys/ci", "ci"),
     ],
 )
-def test_a_variable_is_one_part_of_the_path_whatever_is_in_it(path: str, name: str) -> None:
+def test_a_variable_is_one_path_segment_with_any_characters(path: str, name: str) -> None:
     found = ROUTES.find("DELETE", path)
 
     assert isinstance(found, Match)
@@ -31,11 +31,11 @@ def test_a_variable_is_one_part_of_the_path_whatever_is_in_it(path: str, name: s
 
 
 @pytest.mark.parametrize("path", ["/api/v1/keys/", "/api/v1/keys/a/b", "/api/v1/nothing", "/api/v1/keys/ci/"])
-def test_another_path_leads_nowhere(path: str) -> None:
+def test_an_unknown_path_has_no_route(path: str) -> None:
     assert ROUTES.find("DELETE", path) == []
 
 
-def test_another_method_is_told_from_another_path() -> None:
+def test_another_method_finds_the_allowed_methods() -> None:
     assert ROUTES.find("DELETE", "/api/v1/keys") == ["GET", "POST"]
 
 

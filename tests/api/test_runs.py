@@ -1,4 +1,4 @@
-"""Runs through the API: which there are, what happened to them, and what can be done about them."""
+"""Runs through the API: lists, histories, and the actions of operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUNS = "/api/v1/runs"
 async def test_runs_are_listed_with_the_newest_first() -> None:
     async with releasing() as hub:
         ids = [await hub.start(service=name) for name in ("a", "b", "c")]
-        listed = (await hub.told("GET", RUNS))["runs"]
+        listed = (await hub.fetch("GET", RUNS))["runs"]
         assert sorted(run["workflowId"] for run in listed) == sorted(ids)
         assert [run["workflowId"] for run in listed] == sorted(ids, reverse=True)
         started = listed[0].pop("startedAt")
@@ -39,7 +39,7 @@ async def test_runs_are_listed_with_the_newest_first() -> None:
 @asynchronous
 async def test_a_hub_without_workflows_has_no_runs() -> None:
     async with operating() as operator:
-        assert await operator.told("GET", RUNS) == {"runs": [], "next": None}
+        assert await operator.fetch("GET", RUNS) == {"runs": [], "next": None}
 
 
 @asynchronous
@@ -60,7 +60,7 @@ async def test_every_run_comes_once_page_by_page_under_any_filter() -> None:
             found: list[str] = []
             before = ""
             while True:
-                page = await hub.told("GET", f"{RUNS}?{query}limit=2&before={before}")
+                page = await hub.fetch("GET", f"{RUNS}?{query}limit=2&before={before}")
                 assert len(page["runs"]) <= 2
                 found += [run["workflowId"] for run in page["runs"]]
                 if page["next"] is None:
@@ -71,18 +71,18 @@ async def test_every_run_comes_once_page_by_page_under_any_filter() -> None:
 
 @pytest.mark.parametrize("query", ["before=zzz", "before=wf_0", "before=%00", "status=nope", "status="])
 @asynchronous
-async def test_a_query_that_cannot_be_meant_is_400(query: str) -> None:
+async def test_an_invalid_query_is_400(query: str) -> None:
     async with releasing() as hub:
         await hub.start()
         assert (await hub.refused("GET", f"{RUNS}?{query}"))[0] == 400
 
 
 @asynchronous
-async def test_a_name_that_nothing_can_have_finds_nothing() -> None:
+async def test_a_filter_by_an_impossible_name_finds_nothing() -> None:
     async with releasing() as hub:
         await hub.start()
         for query in ("definition=%00", "principal=%00"):
-            assert await hub.told("GET", f"{RUNS}?{query}") == {"runs": [], "next": None}
+            assert await hub.fetch("GET", f"{RUNS}?{query}") == {"runs": [], "next": None}
 
 
 def test_the_shell_knows_the_same_statuses() -> None:
@@ -90,7 +90,7 @@ def test_the_shell_knows_the_same_statuses() -> None:
 
 
 @asynchronous
-async def test_what_a_program_printed_of_its_environment_is_not_shown() -> None:
+async def test_environment_values_of_a_connection_are_redacted() -> None:
     states = {"upstairs": {"transitions": {"say": {"target": "upstairs", "output": {"said": "$.arguments.text"}}}}}
     connection = CliConnection(command="c", env={"MINE": "val-of-mine", "WHERE": "upstairs"})
     async with releasing(talk={"initialState": "upstairs", "states": states}) as hub:
@@ -98,11 +98,11 @@ async def test_what_a_program_printed_of_its_environment_is_not_shown() -> None:
         hub.hub.runtime.upstreams.connections = {"c": connection}
         run = await hub.start("talk", note="it is val-of-mine")
         await hub.submit(run, "say", text="so val-of-mine, Bearer abcdefghij")
-        told = await hub.told("GET", f"{RUNS}/{run}")
-        assert "val-of-mine" not in json.dumps(told)
+        view = await hub.fetch("GET", f"{RUNS}/{run}")
+        assert "val-of-mine" not in json.dumps(view)
         said = {"said": "so [REDACTED], Bearer [REDACTED]"}
-        assert (told["context"], told["history"][1]["delta"]) == (said, said)
-        assert (told["input"], told["state"]) == ({"note": "it is [REDACTED]"}, "upstairs")
+        assert (view["context"], view["history"][1]["delta"]) == (said, said)
+        assert (view["input"], view["state"]) == ({"note": "it is [REDACTED]"}, "upstairs")
 
 
 @asynchronous
@@ -110,7 +110,7 @@ async def test_a_run_is_shown_with_one_row_a_commit() -> None:
     async with releasing() as hub:
         run = await hub.start(service="shop")
         await hub.submit(run, "build", tests=True, token="t0p")
-        shown = await hub.told("GET", f"{RUNS}/{run}")
+        shown = await hub.fetch("GET", f"{RUNS}/{run}")
         assert (shown["state"], shown["version"], shown["status"]) == ("review", 2, "waiting_for_action")
         assert (shown["principal"], shown["input"]) == ("agent", {"service": "shop"})
         assert shown["owner"] == {"id": "agent", "roles": ["agent"], "permissions": ["deploy"]}
@@ -125,13 +125,13 @@ async def test_a_run_is_shown_with_one_row_a_commit() -> None:
 
 
 @asynchronous
-async def test_what_was_rejected_stands_where_it_happened_and_what_failed_apart() -> None:
+async def test_a_rejection_is_in_the_history_and_a_failure_in_the_notes() -> None:
     async with releasing() as hub:
         run, approval = await hub.asked()
-        await hub.told("POST", f"/api/v1/approvals/{approval}/reject", {"reason": "not today"})
+        await hub.fetch("POST", f"/api/v1/approvals/{approval}/reject", {"reason": "not today"})
         await hub.submit(run, "revise")
         await hub.submit(run, "build", tests=False)
-        shown = await hub.told("GET", f"{RUNS}/{run}")
+        shown = await hub.fetch("GET", f"{RUNS}/{run}")
         assert [(row["version"], row["transition"], row.get("outcome")) for row in shown["history"]] == [
             (1, "$start", None),
             (2, "build", None),
@@ -153,10 +153,10 @@ async def test_a_history_is_read_in_pages() -> None:
         for _ in range(3):
             await hub.submit(run, "skip", sure=True)
             await hub.submit(run, "revise")
-        first = await hub.told("GET", f"{RUNS}/{run}?limit=4")
+        first = await hub.fetch("GET", f"{RUNS}/{run}?limit=4")
         assert [row["version"] for row in first["history"]] == [1, 2, 3, 4]
         assert first["next"] == 4
-        rest = await hub.told("GET", f"{RUNS}/{run}?after=4")
+        rest = await hub.fetch("GET", f"{RUNS}/{run}?after=4")
         assert [row["version"] for row in rest["history"]] == [5, 6, 7]
         assert "next" not in rest
         assert (await hub.refused("GET", f"{RUNS}/{run}?limit=10001"))[0] == 400
@@ -166,10 +166,10 @@ async def test_a_history_is_read_in_pages() -> None:
 async def test_a_run_is_cancelled_once() -> None:
     async with releasing() as hub:
         run, _ = await hub.asked()
-        ended = await hub.told("POST", f"{RUNS}/{run}/cancel", {"reason": "not needed"})
+        ended = await hub.fetch("POST", f"{RUNS}/{run}/cancel", {"reason": "not needed"})
         assert (ended["status"], ended["links"]) == ("cancelled", [])
         assert await hub.refused("POST", f"{RUNS}/{run}/cancel") == (409, f"{run} has ended already.")
-        last = (await hub.told("GET", f"{RUNS}/{run}"))["history"][-1]
+        last = (await hub.fetch("GET", f"{RUNS}/{run}"))["history"][-1]
         assert (last["transition"], last["by"], last["reason"]) == ("$cancel", "root", "not needed")
 
 
@@ -180,8 +180,8 @@ async def test_a_run_is_cancelled_once() -> None:
 async def test_an_unknown_outcome_is_resolved(how: str, state: str, version: int) -> None:
     async with releasing() as hub:
         run = await hub.lost()
-        assert (await hub.told("GET", f"{RUNS}/{run}"))["status"] == "unknown_outcome"
-        resolved = await hub.told("POST", f"{RUNS}/{run}/resolve", {"as": how})
+        assert (await hub.fetch("GET", f"{RUNS}/{run}"))["status"] == "unknown_outcome"
+        resolved = await hub.fetch("POST", f"{RUNS}/{run}/resolve", {"as": how})
         assert (resolved["state"], resolved["version"], resolved["status"]) == (state, version, "waiting_for_action")
         assert (await hub.refused("POST", f"{RUNS}/{run}/resolve", {"as": how}))[0] == 409
 
@@ -192,12 +192,12 @@ async def test_a_resolution_takes_an_output_and_nothing_else() -> None:
         run = await hub.lost()
         for body in ({}, {"as": "maybe"}, {"as": "failed", "colour": "red"}, {"as": "retry", "output": {}}):
             assert (await hub.refused("POST", f"{RUNS}/{run}/resolve", body))[0] == 400
-        await hub.told("POST", f"{RUNS}/{run}/resolve", {"as": "succeeded", "output": {"built": True}})
-        assert (await hub.told("GET", f"{RUNS}/{run}"))["history"][-1]["executor"]["resolvedBy"] == "root"
+        await hub.fetch("POST", f"{RUNS}/{run}/resolve", {"as": "succeeded", "output": {"built": True}})
+        assert (await hub.fetch("GET", f"{RUNS}/{run}"))["history"][-1]["executor"]["resolvedBy"] == "root"
 
 
 @asynchronous
-async def test_a_retry_that_fails_is_told_with_its_error() -> None:
+async def test_a_retry_that_fails_returns_its_error() -> None:
     async with releasing() as hub:
         run = await hub.lost()
 
@@ -209,21 +209,21 @@ async def test_a_retry_that_fails_is_told_with_its_error() -> None:
         runs = live.state.actions["build"].runs
         assert runs is not None
         runs.__dict__["run"] = broken
-        told = await hub.told("POST", f"{RUNS}/{run}/resolve", {"as": "retry"})
-        assert (told["state"], told["error"]["code"]) == ("draft", "EXECUTOR_FAILED")
-        assert "the disk is full" in told["error"]["message"]
+        view = await hub.fetch("POST", f"{RUNS}/{run}/resolve", {"as": "retry"})
+        assert (view["state"], view["error"]["code"]) == ("draft", "EXECUTOR_FAILED")
+        assert "the disk is full" in view["error"]["message"]
 
 
 @pytest.mark.parametrize(("verb", "path"), [("GET", ""), ("POST", "/cancel"), ("POST", "/resolve")])
 @asynchronous
-async def test_a_run_that_never_was_is_404(verb: str, path: str) -> None:
+async def test_an_unknown_run_is_404(verb: str, path: str) -> None:
     async with releasing() as hub:
         body = {"as": "retry"} if path == "/resolve" else None
         assert await hub.refused(verb, f"{RUNS}/wf_none{path}", body) == (404, "Unknown workflow instance 'wf_none'.")
 
 
 @asynchronous
-async def test_whoever_started_a_run_does_not_look_after_it_here() -> None:
+async def test_the_principal_of_a_run_cannot_read_it_here_without_a_role() -> None:
     async with releasing() as hub:
         run = await hub.start()
         assert (await hub.refused("GET", f"{RUNS}/{run}", key=AGENT))[0] == 403
@@ -234,16 +234,16 @@ async def test_whoever_started_a_run_does_not_look_after_it_here() -> None:
 async def test_a_history_is_read_from_its_end() -> None:
     async with releasing() as hub:
         run, approval = await hub.asked()
-        await hub.told("POST", f"/api/v1/approvals/{approval}/reject", {"reason": "not today"})
+        await hub.fetch("POST", f"/api/v1/approvals/{approval}/reject", {"reason": "not today"})
         await hub.submit(run, "revise")
-        latest = await hub.told("GET", f"{RUNS}/{run}?order=desc&limit=2")
+        latest = await hub.fetch("GET", f"{RUNS}/{run}?order=desc&limit=2")
         assert [(row["version"], row["transition"]) for row in latest["history"]] == [
             (3, "revise"),
             (2, "ship"),
             (2, "build"),
         ]
         assert latest["next"] == 2
-        rest = await hub.told("GET", f"{RUNS}/{run}?order=desc&before=2")
+        rest = await hub.fetch("GET", f"{RUNS}/{run}?order=desc&before=2")
         assert [row["transition"] for row in rest["history"]] == ["$start"]
         assert await hub.refused("GET", f"{RUNS}/{run}?before=2") == (400, "`before` needs `order=desc`.")
 
@@ -260,33 +260,35 @@ async def test_states_and_times_are_filtered_by() -> None:
             ("since=2999-01-01T00:00:00Z", []),
             (f"text={run.upper()}", [run]),
         ):
-            page = await hub.told("GET", f"{RUNS}?{query}")
+            page = await hub.fetch("GET", f"{RUNS}?{query}")
             assert [one["workflowId"] for one in page["runs"]] == wanted, query
         assert (await hub.refused("GET", f"{RUNS}?state=draft"))[1].startswith("`state` needs a `definition`")
         assert (await hub.refused("GET", f"{RUNS}?since=2020-01-01"))[0] == 400
 
 
 @asynchronous
-async def test_a_batch_changes_what_its_dry_run_showed() -> None:
+async def test_a_batch_changes_the_runs_of_its_dry_run() -> None:
     async with releasing() as hub:
         ids = [await hub.start() for _ in range(3)]
-        shown = await hub.told("POST", f"{RUNS}/batch", {"action": "cancel", "definition": "release"})
+        shown = await hub.fetch("POST", f"{RUNS}/batch", {"action": "cancel", "definition": "release"})
         assert (shown["dryRun"], shown["total"], shown["more"], shown["newest"]) == (True, 3, False, max(ids))
         later = await hub.start()
-        done = await hub.told("POST", f"{RUNS}/batch", {"action": "cancel", "dryRun": False, "newest": shown["newest"]})
+        done = await hub.fetch(
+            "POST", f"{RUNS}/batch", {"action": "cancel", "dryRun": False, "newest": shown["newest"]}
+        )
         assert (done["total"], done["failures"]) == (3, [])
-        left = await hub.told("GET", f"{RUNS}?status=waiting_for_action")
+        left = await hub.fetch("GET", f"{RUNS}?status=waiting_for_action")
         assert [run["workflowId"] for run in left["runs"]] == [later]
         for body in ({"action": "retry", "status": "failed"}, {"action": "cancel", "newest": "x"}, {"action": "sing"}):
             assert (await hub.refused("POST", f"{RUNS}/batch", body))[0] == 400
 
 
 @asynchronous
-async def test_a_run_is_drawn_with_its_way_and_without_a_style_of_its_own() -> None:
+async def test_the_graph_of_a_run_marks_its_path_and_has_no_inline_style() -> None:
     async with releasing() as hub:
         run = await hub.start()
         await hub.submit(run, "build", tests=True)
-        drawn = (await hub.told("GET", f"{RUNS}/{run}/graph"))["text"]
+        drawn = (await hub.fetch("GET", f"{RUNS}/{run}/graph"))["text"]
         assert (drawn.count("taken"), drawn.count(" current"), drawn.count("<style")) == (1, 1, 0)
-        assert (await hub.told("GET", f"{RUNS}/{run}/children"))["runs"] == []
+        assert (await hub.fetch("GET", f"{RUNS}/{run}/children"))["runs"] == []
         assert (await hub.refused("GET", f"{RUNS}/wf_none/graph"))[0] == 404

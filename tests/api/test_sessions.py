@@ -1,11 +1,13 @@
-"""Sessions and tasks, as people who run a hub see and end them."""
+"""Sessions and tasks, listed and ended by operators."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from tests.api.conftest import AGENT, operated_hub, operating
+from tests.console.conftest import browsing
 from tests.protocol.conftest import asynchronous, initialization, request, stateless
 from waypost.protocol.tasks import TASKS_EXTENSION
 
@@ -19,18 +21,18 @@ async def test_a_session_is_listed_by_a_digest_and_ends_for_its_client() -> None
         opened = await operator.post(initialization(), CLIENT)
         session_id = opened.headers["mcp-session-id"]
 
-        page = await operator.told("GET", "/api/v1/sessions")
+        page = await operator.fetch("GET", "/api/v1/sessions")
         (row,) = page["sessions"]
         assert (row["principal"], row["era"], row["streams"], page["next"]) == ("agent", "2025-11-25", 0, None)
         assert session_id not in str(page)
-        assert (await operator.told("GET", "/api/v1/sessions?principal=nobody"))["sessions"] == []
+        assert (await operator.fetch("GET", "/api/v1/sessions?principal=nobody"))["sessions"] == []
 
-        ended = await operator.told("DELETE", f"/api/v1/sessions/{row['id']}")
+        ended = await operator.fetch("DELETE", f"/api/v1/sessions/{row['id']}")
         assert ended == {"id": row["id"], "status": "ended"}
         again = await operator.post(request(2, "tools/list"), {**CLIENT, "mcp-session-id": session_id})
         assert again.status == 404
         assert (await operator.refused("DELETE", f"/api/v1/sessions/{row['id']}"))[0] == 404
-        entries = (await operator.told("GET", "/api/v1/audit?action=session.ended"))["entries"]
+        entries = (await operator.fetch("GET", "/api/v1/audit?action=session.ended"))["entries"]
         assert [(one["principal"], one["capability"]) for one in entries] == [("root", row["id"])]
 
 
@@ -41,7 +43,7 @@ async def test_pages_of_sessions_have_each_session_once() -> None:
             await operator.post(initialization(), CLIENT)
         seen, cursor = [], ""
         while True:
-            page = await operator.told("GET", f"/api/v1/sessions?limit=2{cursor}")
+            page = await operator.fetch("GET", f"/api/v1/sessions?limit=2{cursor}")
             seen += [row["id"] for row in page["sessions"]]
             if page["next"] is None:
                 break
@@ -68,20 +70,20 @@ async def test_a_running_task_is_listed_and_cancelled() -> None:
         await begun.wait()
         task_id = call.json["result"]["taskId"]
 
-        page = await operator.told("GET", "/api/v1/tasks?status=working&principal=agent")
+        page = await operator.fetch("GET", "/api/v1/tasks?status=working&principal=agent")
         assert [(row["id"], row["status"], row["principal"]) for row in page["tasks"]] == [
             (task_id, "working", "agent")
         ]
-        assert (await operator.told("GET", "/api/v1/tasks?status=failed"))["tasks"] == []
+        assert (await operator.fetch("GET", "/api/v1/tasks?status=failed"))["tasks"] == []
 
-        cancelled = await operator.told("POST", f"/api/v1/tasks/{task_id}/cancel")
+        cancelled = await operator.fetch("POST", f"/api/v1/tasks/{task_id}/cancel")
         assert cancelled["task"]["status"] == "cancelled"
         assert await operator.refused("POST", f"/api/v1/tasks/{task_id}/cancel") == (
             400,
             "The task has ended: it is cancelled.",
         )
         assert (await operator.refused("POST", "/api/v1/tasks/none/cancel"))[0] == 404
-        entries = (await operator.told("GET", "/api/v1/audit?action=task.cancelled"))["entries"]
+        entries = (await operator.fetch("GET", "/api/v1/audit?action=task.cancelled"))["entries"]
         assert [one["capability"] for one in entries] == [task_id]
 
 
@@ -90,3 +92,10 @@ async def test_only_operators_end_sessions_and_cancel_tasks() -> None:
     async with operating() as operator:
         for verb, path in (("DELETE", "sessions/x"), ("POST", "tasks/x/cancel"), ("GET", "sessions"), ("GET", "tasks")):
             assert (await operator.refused(verb, f"/api/v1/{path}", key=AGENT))[0] == 403
+
+
+@asynchronous
+async def test_a_page_of_the_console_does_not_count_as_a_stream_of_a_client() -> None:
+    async with browsing() as person:
+        await (await person.visit("/console/events?kinds=sessions")).started()
+        assert json.loads((await person.visit("/console/api/sessions")).body)["listening"] == 0

@@ -39,7 +39,7 @@ connections:
 
 
 async def _list(operator: Operator, query: str = "limit=500", **options: Any) -> dict[str, dict[str, Any]]:
-    page = await operator.told("GET", f"/api/v1/settings?{query}", **options)
+    page = await operator.fetch("GET", f"/api/v1/settings?{query}", **options)
     return {row["key"]: row for row in page["settings"]}
 
 
@@ -91,7 +91,7 @@ async def test_pages_of_settings_have_each_key_once() -> None:
         seen: list[str] = []
         cursor = ""
         while True:
-            page = await operator.told("GET", f"/api/v1/settings?limit=40{cursor}")
+            page = await operator.fetch("GET", f"/api/v1/settings?limit=40{cursor}")
             seen += [row["key"] for row in page["settings"]]
             if page["next"] is None:
                 break
@@ -120,3 +120,17 @@ async def test_the_descriptions_are_read_from_the_annotations_once(monkeypatch: 
         monkeypatch.setattr(msgspec.inspect, "type_info", fail)
         assert await _list(operator) == described
         assert described["server.port"]["description"] == "The port to listen on; 0 takes a free one."
+
+
+@asynchronous
+async def test_a_data_directory_that_was_given_at_the_start_is_not_called_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WAYPOST_DATA", raising=False)
+    file = tmp_path / "waypost.yaml"
+    file.write_text(FILE)
+    monkeypatch.setenv("WORKER_SECRET", "from-the-environment")
+    (tmp_path / "more.yaml").write_text("server:\n  surface: full\n")
+    for folder, source in ((None, "default"), (tmp_path / "elsewhere", "start")):
+        async with operating(Hub.from_config(file, data_dir=folder)) as operator:
+            assert (await _list(operator, key=KEY))["dataDirectory"]["source"] == source

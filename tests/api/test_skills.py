@@ -1,4 +1,4 @@
-"""Skills through the API: what a hub's skills are asked, and how their refusals look."""
+"""Skills through the API: the calls to the skill set, and how its refusals look."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Refused(DefinitionError):
     code = "same_version"
 
 
-class Shelf:
-    """Skills that are only remembered."""
+class MemorySkills:
+    """A skill set in memory."""
 
     def __init__(self) -> None:
         self.versions: dict[str, list[int]] = {}
@@ -67,27 +67,27 @@ class Shelf:
 
 def hub_with_skills() -> Hub:
     hub = operated_hub()
-    hub.runtime.__class__ = type("WithSkills", (Runtime,), {"skill_set": Shelf()})
+    hub.runtime.__class__ = type("WithSkills", (Runtime,), {"skill_set": MemorySkills()})
     return hub
 
 
 @asynchronous
-async def test_a_skill_comes_changes_goes_back_and_goes() -> None:
+async def test_a_skill_is_loaded_reloaded_rolled_back_and_unloaded() -> None:
     async with operating(hub_with_skills()) as operator:
-        assert await operator.told("POST", SKILLS, {"file": "greet.py"}) == {
+        assert await operator.fetch("POST", SKILLS, {"file": "greet.py"}) == {
             "skill": {"name": "greet", "type": "dynamic", "version": "1"}
         }
-        assert (await operator.told("POST", f"{SKILLS}/greet/reload"))["skill"]["version"] == "2"
-        assert (await operator.told("GET", SKILLS))["skills"] == [{"name": "greet", "type": "dynamic", "version": "2"}]
-        assert (await operator.told("POST", f"{SKILLS}/greet/rollback"))["skill"]["version"] == "1"
-        assert await operator.told("DELETE", f"{SKILLS}/greet") == {"skill": {"name": "greet"}}
-        assert await operator.told("GET", SKILLS) == {"skills": []}
+        assert (await operator.fetch("POST", f"{SKILLS}/greet/reload"))["skill"]["version"] == "2"
+        assert (await operator.fetch("GET", SKILLS))["skills"] == [{"name": "greet", "type": "dynamic", "version": "2"}]
+        assert (await operator.fetch("POST", f"{SKILLS}/greet/rollback"))["skill"]["version"] == "1"
+        assert await operator.fetch("DELETE", f"{SKILLS}/greet") == {"skill": {"name": "greet"}}
+        assert await operator.fetch("GET", SKILLS) == {"skills": []}
 
 
 @asynchronous
-async def test_a_skill_to_start_from_is_written() -> None:
+async def test_a_skill_template_is_written() -> None:
     async with operating(hub_with_skills()) as operator:
-        assert await operator.told("POST", f"{SKILLS}/greet") == {"skill": {"name": "greet", "file": "greet.py"}}
+        assert await operator.fetch("POST", f"{SKILLS}/greet") == {"skill": {"name": "greet", "file": "greet.py"}}
         status, sentence = await operator.refused("POST", f"{SKILLS}/taken")
         assert (status, sentence) == (409, "There is a file taken.py already.")
 
@@ -95,7 +95,7 @@ async def test_a_skill_to_start_from_is_written() -> None:
 @asynchronous
 async def test_a_refusal_has_its_code() -> None:
     async with operating(hub_with_skills()) as operator:
-        await operator.told("POST", SKILLS, {"file": "greet.py"})
+        await operator.fetch("POST", SKILLS, {"file": "greet.py"})
         call = await operator.ask("POST", SKILLS, {"file": "greet.py"})
         assert call.status == 409
         assert call.body == b'{"error":"The skill greet is loaded already in this version.","code":"same_version"}'
@@ -103,7 +103,7 @@ async def test_a_refusal_has_its_code() -> None:
 
 @pytest.mark.parametrize(("verb", "path"), [("DELETE", "greet"), ("POST", "greet/reload"), ("POST", "greet/rollback")])
 @asynchronous
-async def test_a_skill_that_is_not_there_is_404(verb: str, path: str) -> None:
+async def test_an_unknown_skill_is_404(verb: str, path: str) -> None:
     async with operating(hub_with_skills()) as operator:
         assert await operator.refused(verb, f"{SKILLS}/{path}") == (404, "Unknown skill: greet")
 
@@ -129,7 +129,7 @@ async def test_core_skills_are_listed_without_a_directory_of_skills(core: list[C
     hub = operated_hub()
     hub.runtime.executable_skills.begin(Skills(core=core))
     async with operating(hub) as operator:
-        listed = await operator.told("GET", SKILLS)
+        listed = await operator.fetch("GET", SKILLS)
 
         assert listed == {"skills": [{"name": name, "type": "core"} for name in core]}
         status, sentence = await operator.refused("POST", f"{SKILLS}/a/reload")

@@ -1,4 +1,4 @@
-"""Workflows through the API: which there are, and how they look."""
+"""Workflows through the API: listed, shown, drawn, and changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKFLOWS = "/api/v1/workflows"
 @asynchronous
 async def test_all_workflows_are_listed_disabled_ones_too() -> None:
     async with releasing(asleep={**RELEASE, "enabled": False}) as hub:
-        assert (await hub.told("GET", WORKFLOWS))["workflows"] == [
+        assert (await hub.fetch("GET", WORKFLOWS))["workflows"] == [
             {
                 "id": "asleep",
                 "title": "Release",
@@ -39,7 +39,7 @@ async def test_all_workflows_are_listed_disabled_ones_too() -> None:
 @asynchronous
 async def test_a_workflow_is_shown_with_its_states() -> None:
     async with releasing() as hub:
-        shown = await hub.told("GET", f"{WORKFLOWS}/release")
+        shown = await hub.fetch("GET", f"{WORKFLOWS}/release")
         assert (shown["id"], shown["initialState"], shown["source"]) == ("release", "draft", "given")
         assert shown["states"]["review"] == {"transitions": ["ship", "revise"]}
 
@@ -55,14 +55,14 @@ async def test_a_workflow_is_shown_with_its_states() -> None:
 @asynchronous
 async def test_a_workflow_is_drawn(query: str, format: str, begins: str) -> None:
     async with releasing() as hub:
-        drawn = await hub.told("GET", f"{WORKFLOWS}/release/graph{query}")
+        drawn = await hub.fetch("GET", f"{WORKFLOWS}/release/graph{query}")
         assert drawn["format"] == format
         assert drawn["text"].startswith(begins)
 
 
 @pytest.mark.parametrize("path", ["", "/graph"])
 @asynchronous
-async def test_a_workflow_that_is_not_there_is_404_with_what_may_be_meant(path: str) -> None:
+async def test_an_unknown_workflow_is_404_with_a_suggestion(path: str) -> None:
     async with releasing() as hub:
         assert await hub.refused("GET", f"{WORKFLOWS}/realease{path}") == (
             404,
@@ -85,20 +85,20 @@ SMALL: dict[str, Any] = {
 @asynchronous
 async def test_a_workflow_is_made_changed_switched_off_and_removed() -> None:
     async with releasing() as hub:
-        made = await hub.told("POST", WORKFLOWS, {"name": "small", "workflow": SMALL})
+        made = await hub.fetch("POST", WORKFLOWS, {"name": "small", "workflow": SMALL})
         row = {"id": "small", "title": "small", "version": "1.0.0", "enabled": True, "source": "created", "revision": 1}
         assert made == {"workflow": row}
         run = await hub.start("small")
         changed = {"workflow": {**SMALL, "title": "Small"}, "revision": 1}
-        assert (await hub.told("POST", f"{WORKFLOWS}/small/change", changed))["workflow"]["title"] == "Small"
+        assert (await hub.fetch("POST", f"{WORKFLOWS}/small/change", changed))["workflow"]["title"] == "Small"
         status, sentence = await hub.refused("POST", f"{WORKFLOWS}/small/change", changed)
         assert (status, "has changed since" in sentence) == (409, True)
-        assert (await hub.told("POST", f"{WORKFLOWS}/small/disable"))["workflow"]["enabled"] is False
+        assert (await hub.fetch("POST", f"{WORKFLOWS}/small/disable"))["workflow"]["enabled"] is False
         assert (await hub.call("workflow.start", definitionId="small", input={}))["error"][
             "code"
         ] == "WORKFLOW_DISABLED"
-        assert (await hub.told("POST", f"{WORKFLOWS}/small/enable"))["workflow"]["enabled"] is True
-        assert await hub.told("DELETE", f"{WORKFLOWS}/small") == {"id": "small", "status": "removed"}
+        assert (await hub.fetch("POST", f"{WORKFLOWS}/small/enable"))["workflow"]["enabled"] is True
+        assert await hub.fetch("DELETE", f"{WORKFLOWS}/small") == {"id": "small", "status": "removed"}
         assert (await hub.refused("GET", f"{WORKFLOWS}/small"))[0] == 404
         assert (await hub.submit(run, "close"))["status"] == "succeeded"
 
@@ -107,22 +107,22 @@ async def test_a_workflow_is_made_changed_switched_off_and_removed() -> None:
 async def test_a_hub_that_had_no_workflows_can_be_given_one() -> None:
     async with operating(operated_hub(rules=())) as operator:
         hub = Releases(operator)
-        assert await hub.told("GET", WORKFLOWS) == {"workflows": []}
-        await hub.told("POST", WORKFLOWS, {"name": "small", "workflow": SMALL})
+        assert await hub.fetch("GET", WORKFLOWS) == {"workflows": []}
+        await hub.fetch("POST", WORKFLOWS, {"name": "small", "workflow": SMALL})
         run = await hub.start("small")
         assert (await hub.submit(run, "close"))["status"] == "succeeded"
 
 
 @asynchronous
-async def test_a_workflow_is_passed_on_as_a_document() -> None:
+async def test_a_workflow_is_exported_and_imported() -> None:
     async with releasing() as hub:
-        document = await hub.told("GET", f"{WORKFLOWS}/release/export")
+        document = await hub.fetch("GET", f"{WORKFLOWS}/release/export")
         assert (document["version"], document["workflow"]["name"], document["steps"]) == (1, "release", [])
-        taken_in = await hub.told("POST", f"{WORKFLOWS}/import", document)
+        taken_in = await hub.fetch("POST", f"{WORKFLOWS}/import", document)
         assert taken_in["workflow"]["id"] == "release (imported 1)"
-        copied = await hub.told("POST", f"{WORKFLOWS}/release/duplicate")
+        copied = await hub.fetch("POST", f"{WORKFLOWS}/release/duplicate")
         assert (copied["workflow"]["id"], copied["workflow"]["enabled"]) == ("release (copy)", False)
-        assert len((await hub.told("GET", WORKFLOWS))["workflows"]) == 3
+        assert len((await hub.fetch("GET", WORKFLOWS))["workflows"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ async def test_a_workflow_is_passed_on_as_a_document() -> None:
     ],
 )
 @asynchronous
-async def test_what_cannot_be_done_is_refused_in_a_sentence(path: str, body: Any, status: int, part: str) -> None:
+async def test_an_invalid_change_is_refused_with_its_reason(path: str, body: Any, status: int, part: str) -> None:
     async with releasing() as hub:
         found, sentence = await hub.refused("POST", f"{WORKFLOWS}{path}", body)
         assert (found, part in sentence) == (status, True), sentence
-        assert [one["id"] for one in (await hub.told("GET", WORKFLOWS))["workflows"]] == ["release"]
+        assert [one["id"] for one in (await hub.fetch("GET", WORKFLOWS))["workflows"]] == ["release"]

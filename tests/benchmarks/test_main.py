@@ -40,7 +40,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(capsys: pytest.CaptureF
     assert "there is no benchmark 'strat', did you mean 'start'? Use http_calls" in capsys.readouterr().err
 
 
-def test_make_passes_on_what_follows_its_goal() -> None:
+def test_make_passes_on_the_arguments_after_its_goal() -> None:
     command = ["make", "--dry-run", "--no-print-directory", "bench", "--", "--quick", "--only", "search,start"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True)
 

@@ -59,7 +59,7 @@ def test_twenty_plain_questions_find_tools_of_five_servers(ranker: str, first: i
     assert sum(any(found) for found in places) >= among_three
 
 
-def test_parameters_are_given_with_what_is_said_about_them() -> None:
+def test_parameters_are_listed_with_their_descriptions() -> None:
     tool = Tool(1, "add", inputSchema={"properties": {"a": {"description": "The first"}, "b": {}, "c": True}})
 
     assert tool.parameters() == ["a", "The first", "b", "c"]

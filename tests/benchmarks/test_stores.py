@@ -41,7 +41,7 @@ def mover(request: pytest.FixtureRequest, tmp_path: Path) -> Mover:
 
 
 async def moved(mover: Mover) -> int:
-    """Let some clients move instances for a moment; about how many moves they made."""
+    """Let some clients move instances for a moment, and return about how many moves they made."""
     await mover.open()
     seen = await Clients(mover).drive(4, seconds=0.1, warmup=0.02)
     await mover.close()
@@ -50,7 +50,7 @@ async def moved(mover: Mover) -> int:
 
 
 async def versions(database: Database) -> list[int]:
-    """The versions of all instances of a store in which nothing is wrong."""
+    """The versions of all instances, after a check that the store is sound."""
     held = Store(database)
     try:
         assert await held.check() == []
@@ -99,14 +99,14 @@ def test_a_filled_file_is_a_store(tmp_path: Path) -> None:
     assert asyncio.run(versions(SqliteDatabase(path))) == [1] * 100
 
 
-def test_pace_tells_rate_median_and_tail() -> None:
+def test_pace_has_rate_median_and_tail() -> None:
     seen = pace([0.001] * 98 + [0.010, 0.020], elapsed=2.0)
     assert (seen.rate, seen.p50_ms, seen.p99_ms) == (50.0, 1.0, 20.0)
     with pytest.raises(TimeoutError):
         pace([], elapsed=2.0)
 
 
-def test_a_child_that_does_not_start_says_why() -> None:
+def test_the_error_of_a_child_that_does_not_start_names_the_reason() -> None:
     with pytest.raises(StartFailed, match="no_such_module"):
         Child("benchmarks.no_such_module")
 

@@ -17,7 +17,7 @@ from waypost.buses import Bus, LocalBus, Subscription, create_bus
 from waypost.buses.bus import Health, Receive, Respond, check_message, check_subject
 
 DEADLINE: Final = 120.0
-PATIENCE: Final = 30.0
+PATIENCE: Final = 60.0
 
 OpenBus = Callable[[], AbstractAsyncContextManager[Bus]]
 
@@ -33,29 +33,29 @@ async def opened(bus: Bus) -> AsyncIterator[Bus]:
 
 
 class Across:
-    """Two connections as one bus: what one of them sends arrives at the other."""
+    """Two connections as one bus: messages sent on `near` arrive on `far`."""
 
     def __init__(self, far: Bus, near: Bus) -> None:
         self._far = far
         self._near = near
-        self._witness = Ears()
+        self._witness = Recorder()
         self._published = 0
 
     @property
     def health(self) -> Health:
-        """The worse of both is what the nearer one says."""
+        """The health of the sending connection."""
         return self._near.health
 
     async def open(self) -> None:
-        """Have everything that arrives witnessed."""
+        """Record every message that arrives on the receiving connection."""
         await self._far.subscribe(">", self._witness)
 
     def on_reconnect(self, call: Callable[[], None]) -> None:
-        """Of the one that sends."""
+        """Register a callback on the sending connection."""
         self._near.on_reconnect(call)
 
     async def publish(self, subject: str, message: bytes) -> None:
-        """Send from the one, and wait until it arrived at the other: who subscribes then, comes later."""
+        """Send, and wait until the message has arrived, so that a later subscriber does not get it."""
         check_subject(subject)
         check_message(message)
         await self._near.publish(subject, message)
@@ -63,19 +63,19 @@ class Across:
         await self._witness.have(self._published)
 
     async def subscribe(self, subject: str, receive: Receive) -> Subscription:
-        """Receive at the other."""
+        """Subscribe on the receiving connection."""
         return await self._far.subscribe(subject, receive)
 
     async def serve(self, name: str, respond: Respond) -> Subscription:
-        """Respond at the other."""
+        """Respond on the receiving connection."""
         return await self._far.serve(name, respond)
 
     async def request(self, name: str, message: bytes, within: float) -> bytes:
-        """Ask from the one."""
+        """Send a request on the sending connection."""
         return await self._near.request(name, message, within)
 
     async def close(self) -> None:
-        """Close the one that receives and responds; the other waits for its answers."""
+        """Close the receiving connection; the sending one waits for its responses."""
         await self._far.close()
 
 
@@ -117,25 +117,25 @@ def on_bus(test: Callable[[Bus], Coroutine[Any, Any, None]]) -> Callable[[OpenBu
 
 
 async def echo(question: bytes) -> bytes:
-    """Say it again."""
+    """Respond with the request."""
     return question
 
 
-class Ears:
-    """One who listens and remembers."""
+class Recorder:
+    """A subscriber that records the messages it receives."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, bytes]] = []
+        self.received: list[tuple[str, bytes]] = []
         self._news = asyncio.Event()
 
     def __call__(self, subject: str, message: bytes) -> None:
-        self.heard.append((subject, message))
+        self.received.append((subject, message))
         self._news.set()
 
     async def have(self, number: int) -> list[tuple[str, bytes]]:
-        """What was heard, when it is so much."""
+        """Wait until `number` messages arrived, and return them."""
         async with asyncio.timeout(PATIENCE):
-            while len(self.heard) < number:
+            while len(self.received) < number:
                 self._news.clear()
                 await self._news.wait()
-        return self.heard
+        return self.received

@@ -1,4 +1,4 @@
-"""The contract of the bus, over every adapter: messages to everybody, what is refused, the end."""
+"""The contract of the bus, over every adapter: publishing, refusals, closing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from tests.buses.conftest import DEADLINE, Ears, OpenBus, echo, on_bus
+from tests.buses.conftest import DEADLINE, OpenBus, Recorder, echo, on_bus
 from waypost.buses import Bus
 from waypost.buses.bus import MAX_MESSAGE_BYTES, MAX_WAITING_MESSAGES
 from waypost.errors import NoHolder, WaypostError
@@ -17,12 +17,12 @@ NO_PATTERNS = [*NO_SUBJECTS, ">.a", "a.>.b", "a*", "*a", "a.b>", ">>", "**"]
 WILD = ["*", ">", "a.*", "a.>", "*.a"]
 
 
-# Messages to everybody
+# Publishing
 
 
 @on_bus
-async def test_each_who_listens_hears_a_message_once_and_in_order(bus: Bus) -> None:
-    first, second = Ears(), Ears()
+async def test_each_subscriber_gets_every_message_once_and_in_order(bus: Bus) -> None:
+    first, second = Recorder(), Recorder()
     await bus.subscribe("news.today", first)
     await bus.subscribe("news.today", second)
     sent = [("news.today", str(number).encode()) for number in range(100)]
@@ -33,68 +33,68 @@ async def test_each_who_listens_hears_a_message_once_and_in_order(bus: Bus) -> N
 
 
 @on_bus
-async def test_a_message_that_comes_just_when_all_others_are_dealt_with_is_heard(bus: Bus) -> None:
+async def test_a_message_that_arrives_as_the_backlog_is_emptied_is_delivered(bus: Bus) -> None:
     for turns in range(6):
-        ears = Ears()
-        await bus.subscribe("news", ears)
+        recorder = Recorder()
+        await bus.subscribe("news", recorder)
         await bus.publish("news", b"first")
         for _ in range(turns):
             await asyncio.sleep(0)
         await bus.publish("news", b"second")
-        await ears.have(2)
+        await recorder.have(2)
 
 
 @on_bus
-async def test_one_who_comes_later_hears_only_what_is_published_then(bus: Bus) -> None:
+async def test_a_late_subscriber_gets_only_later_messages(bus: Bus) -> None:
     await bus.publish("news", b"before")
-    ears = Ears()
-    await bus.subscribe("news", ears)
+    recorder = Recorder()
+    await bus.subscribe("news", recorder)
     await bus.publish("news", b"after")
-    assert await ears.have(1) == [("news", b"after")]
+    assert await recorder.have(1) == [("news", b"after")]
 
 
 @on_bus
-async def test_nobody_hears_what_is_published_somewhere_else(bus: Bus) -> None:
-    ears = Ears()
-    await bus.subscribe("a.b", ears)
+async def test_a_subscriber_gets_no_messages_of_other_subjects(bus: Bus) -> None:
+    recorder = Recorder()
+    await bus.subscribe("a.b", recorder)
     for other in ("a", "a.b.c", "b.a", "A.b", "a.c"):
         await bus.publish(other, b"not for you")
     await bus.publish("a.b", b"for you")
-    assert await ears.have(1) == [("a.b", b"for you")]
+    assert await recorder.have(1) == [("a.b", b"for you")]
 
 
 @on_bus
-async def test_a_star_stands_for_one_word(bus: Bus) -> None:
-    ears = Ears()
-    await bus.subscribe("a.*.c", ears)
+async def test_a_star_matches_one_word(bus: Bus) -> None:
+    recorder = Recorder()
+    await bus.subscribe("a.*.c", recorder)
     for subject in ("a.c", "a.b.b.c", "a.b.c", "a.x.c", "a.b.d"):
         await bus.publish(subject, b"")
     await bus.publish("a.end.c", b"")
-    assert [subject for subject, _ in await ears.have(3)] == ["a.b.c", "a.x.c", "a.end.c"]
+    assert [subject for subject, _ in await recorder.have(3)] == ["a.b.c", "a.x.c", "a.end.c"]
 
 
 @on_bus
-async def test_an_angle_stands_for_all_words_that_follow_and_at_least_one(bus: Bus) -> None:
-    ears = Ears()
-    await bus.subscribe("a.>", ears)
+async def test_an_angle_bracket_matches_one_or_more_words(bus: Bus) -> None:
+    recorder = Recorder()
+    await bus.subscribe("a.>", recorder)
     for subject in ("a", "b.a", "a.b", "a.b.c.d"):
         await bus.publish(subject, b"")
     await bus.publish("a.end", b"")
-    assert [subject for subject, _ in await ears.have(3)] == ["a.b", "a.b.c.d", "a.end"]
+    assert [subject for subject, _ in await recorder.have(3)] == ["a.b", "a.b.c.d", "a.end"]
 
 
 @on_bus
-async def test_one_who_listens_twice_hears_twice(bus: Bus) -> None:
-    ears = Ears()
-    await bus.subscribe("a", ears)
-    await bus.subscribe("*", ears)
+async def test_a_receiver_with_two_subscriptions_gets_a_message_twice(bus: Bus) -> None:
+    recorder = Recorder()
+    await bus.subscribe("a", recorder)
+    await bus.subscribe("*", recorder)
     await bus.publish("a", b"x")
-    assert await ears.have(2) == [("a", b"x")] * 2
+    assert await recorder.have(2) == [("a", b"x")] * 2
 
 
 @on_bus
-async def test_nothing_is_heard_after_the_end(bus: Bus) -> None:
-    ended, goes_on = Ears(), Ears()
+async def test_an_ended_subscription_gets_no_messages(bus: Bus) -> None:
+    ended, goes_on = Recorder(), Recorder()
     subscription = await bus.subscribe("a", ended)
     await bus.subscribe("a", goes_on)
     await bus.publish("a", b"before")
@@ -102,11 +102,11 @@ async def test_nothing_is_heard_after_the_end(bus: Bus) -> None:
     await subscription.end()
     await bus.publish("a", b"after")
     await goes_on.have(2)
-    assert ended.heard == [("a", b"before")]
+    assert ended.received == [("a", b"before")]
 
 
 @on_bus
-async def test_an_end_waits_for_what_arrived_before(bus: Bus) -> None:
+async def test_ending_a_subscription_waits_for_messages_that_arrived(bus: Bus) -> None:
     go, dealt_with = asyncio.Event(), list[bytes]()
 
     async def slow(_subject: str, message: bytes) -> None:
@@ -124,10 +124,10 @@ async def test_an_end_waits_for_what_arrived_before(bus: Bus) -> None:
 
 
 @on_bus
-async def test_ending_twice_is_ending_once(bus: Bus) -> None:
+async def test_a_subscription_can_be_ended_twice(bus: Bus) -> None:
     for subscription in (
-        await bus.subscribe("a", Ears()),
-        await bus.subscribe("*", Ears()),
+        await bus.subscribe("a", Recorder()),
+        await bus.subscribe("*", Recorder()),
         await bus.serve("a", echo),
     ):
         await subscription.end()
@@ -135,25 +135,25 @@ async def test_ending_twice_is_ending_once(bus: Bus) -> None:
 
 
 @on_bus
-async def test_a_listener_may_end_its_own_subscription(bus: Bus) -> None:
-    ears = Ears()
+async def test_a_subscriber_may_end_its_own_subscription(bus: Bus) -> None:
+    recorder = Recorder()
 
     async def once(subject: str, message: bytes) -> None:
-        ears(subject, message)
+        recorder(subject, message)
         await subscription.end()
 
     subscription = await bus.subscribe("a", once)
     await bus.publish("a", b"1")
-    await ears.have(1)
+    await recorder.have(1)
     await bus.publish("a", b"2")
-    witness = Ears()
+    witness = Recorder()
     await bus.subscribe("b", witness)
     await bus.publish("b", b"")
     await witness.have(1)
-    assert ears.heard == [("a", b"1")]
+    assert recorder.received == [("a", b"1")]
 
 
-def test_a_listener_that_falls_behind_loses_the_oldest(open_bus: OpenBus, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_subscriber_loses_the_oldest_messages(open_bus: OpenBus, caplog: pytest.LogCaptureFixture) -> None:
     too_many, go = 10, asyncio.Event()
 
     async def scenario(bus: Bus) -> list[bytes]:
@@ -184,22 +184,22 @@ def test_a_listener_that_falls_behind_loses_the_oldest(open_bus: OpenBus, caplog
     assert any("loses some" in record.message for record in caplog.records)
 
 
-def test_a_listener_that_fails_is_logged_and_hears_the_next(
+def test_a_failing_subscriber_is_logged_and_gets_the_next_message(
     open_bus: OpenBus, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
-        ears = Ears()
+        recorder = Recorder()
 
         def fails_at_first(subject: str, message: bytes) -> None:
-            ears(subject, message)
-            if len(ears.heard) == 1:
+            recorder(subject, message)
+            if len(recorder.received) == 1:
                 raise ValueError("not that one")
 
         async with asyncio.timeout(DEADLINE), open_bus() as bus:
             await bus.subscribe("a", fails_at_first)
             await bus.publish("a", b"1")
             await bus.publish("a", b"2")
-            assert await ears.have(2) == [("a", b"1"), ("a", b"2")]
+            assert await recorder.have(2) == [("a", b"1"), ("a", b"2")]
 
     with caplog.at_level(logging.ERROR, "waypost.buses"):
         asyncio.run(run())
@@ -209,30 +209,30 @@ def test_a_listener_that_fails_is_logged_and_hears_the_next(
 
 
 @on_bus
-async def test_a_slow_listener_holds_up_nobody_else(bus: Bus) -> None:
-    go, ears = asyncio.Event(), Ears()
+async def test_a_slow_subscriber_does_not_delay_others(bus: Bus) -> None:
+    go, recorder = asyncio.Event(), Recorder()
 
     async def slow(_subject: str, _message: bytes) -> None:
         await go.wait()
 
     await bus.subscribe("a", slow)
-    await bus.subscribe("a", ears)
+    await bus.subscribe("a", recorder)
     for _ in range(10):
         await bus.publish("a", b"")
-    await ears.have(10)
+    await recorder.have(10)
     go.set()
 
 
-# What is refused
+# Refusals
 
 
 @on_bus
 async def test_the_largest_message_passes_and_a_larger_one_is_refused(bus: Bus) -> None:
-    ears = Ears()
-    await bus.subscribe("a", ears)
+    recorder = Recorder()
+    await bus.subscribe("a", recorder)
     await bus.serve("a", echo)
     await bus.publish("a", b"x" * MAX_MESSAGE_BYTES)
-    assert len((await ears.have(1))[0][1]) == MAX_MESSAGE_BYTES
+    assert len((await recorder.have(1))[0][1]) == MAX_MESSAGE_BYTES
     with pytest.raises(WaypostError, match="too large"):
         await bus.publish("a", b"x" * (MAX_MESSAGE_BYTES + 1))
     with pytest.raises(WaypostError, match="too large"):
@@ -240,7 +240,7 @@ async def test_the_largest_message_passes_and_a_larger_one_is_refused(bus: Bus) 
 
 
 @on_bus
-async def test_an_answer_that_is_too_large_is_an_error_of_the_question(bus: Bus) -> None:
+async def test_a_response_that_is_too_large_fails_the_request(bus: Bus) -> None:
     async def talks(_question: bytes) -> bytes:
         return b"x" * (MAX_MESSAGE_BYTES + 1)
 
@@ -250,7 +250,7 @@ async def test_an_answer_that_is_too_large_is_an_error_of_the_question(bus: Bus)
 
 
 @on_bus
-async def test_what_is_no_subject_is_refused_everywhere(bus: Bus) -> None:
+async def test_an_invalid_subject_is_refused(bus: Bus) -> None:
     for subject in (*NO_SUBJECTS, *WILD, *NO_PATTERNS):
         with pytest.raises(WaypostError, match="is not a subject"):
             await bus.publish(subject, b"")
@@ -261,16 +261,16 @@ async def test_what_is_no_subject_is_refused_everywhere(bus: Bus) -> None:
 
 
 @on_bus
-async def test_what_is_no_pattern_is_refused(bus: Bus) -> None:
+async def test_an_invalid_pattern_is_refused(bus: Bus) -> None:
     for pattern in NO_PATTERNS:
         with pytest.raises(WaypostError, match="is not a subject"):
-            await bus.subscribe(pattern, Ears())
+            await bus.subscribe(pattern, Recorder())
 
 
-# The end
+# Closing
 
 
-def test_a_bus_that_is_closed_has_finished_what_it_was_dealing_with(open_bus: OpenBus) -> None:
+def test_closing_a_bus_waits_for_running_subscribers_and_responders(open_bus: OpenBus) -> None:
     async def run() -> list[str]:
         go, began, done = asyncio.Event(), asyncio.Event(), list[str]()
 

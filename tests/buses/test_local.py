@@ -1,4 +1,4 @@
-"""The bus of one process: what it matches, whose turn it is, and that it keeps nothing of those who left."""
+"""The bus of one process: matching, turns of responders, and nothing left of ended subscriptions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.buses.conftest import DEADLINE, Ears
+from tests.buses.conftest import DEADLINE, Recorder
 from waypost.buses import LocalBus
 from waypost.buses.bus import check_subject
 from waypost.errors import DeadlineExceeded, WaypostError
@@ -30,12 +30,12 @@ def model(pattern: str) -> re.Pattern[str]:
 @given(PATTERNS.filter(bool), st.lists(SUBJECTS, max_size=20))
 def test_a_pattern_matches_what_its_regular_expression_does(pattern: str, subjects: list[str]) -> None:
     async def run() -> list[str]:
-        bus, ears = LocalBus(), Ears()
-        await bus.subscribe(pattern, ears)
+        bus, recorder = LocalBus(), Recorder()
+        await bus.subscribe(pattern, recorder)
         for subject in subjects:
             await bus.publish(subject, b"")
         await bus.close()
-        return [subject for subject, _ in ears.heard]
+        return [subject for subject, _ in recorder.received]
 
     expected = [subject for subject in subjects if model(pattern).fullmatch(subject)]
     assert asyncio.run(run()) == expected
@@ -71,18 +71,18 @@ def test_responders_take_turns() -> None:
 
 
 def is_empty(bus: LocalBus) -> bool:
-    """Whether it remembers nobody."""
+    """Whether it has no subscriber and no responder left."""
     return not (bus._exact or bus._patterns or bus._responders)
 
 
-def test_nothing_is_kept_of_those_who_left() -> None:
+def test_ended_subscriptions_and_holders_leave_nothing_behind() -> None:
     async def run() -> None:
         bus = LocalBus()
         for _ in range(100):
             members = [
-                await bus.subscribe("a.b", Ears()),
-                await bus.subscribe("a.b", Ears()),
-                await bus.subscribe("a.>", Ears()),
+                await bus.subscribe("a.b", Recorder()),
+                await bus.subscribe("a.b", Recorder()),
+                await bus.subscribe("a.>", Recorder()),
                 await bus.serve("worker", lambda question: asyncio.sleep(0, question)),
             ]
             await bus.publish("a.b", b"x")
@@ -99,22 +99,22 @@ def test_nothing_is_kept_of_those_who_left() -> None:
 
 def test_closing_leaves_nothing_and_the_bus_can_be_used_again() -> None:
     async def run() -> None:
-        bus, ears = LocalBus(), Ears()
-        await bus.subscribe("a", ears)
-        await bus.subscribe("*", ears)
+        bus, recorder = LocalBus(), Recorder()
+        await bus.subscribe("a", recorder)
+        await bus.subscribe("*", recorder)
         await bus.serve("a", lambda question: asyncio.sleep(0, question))
         await bus.close()
         assert is_empty(bus)
-        await bus.subscribe("a", ears)
+        await bus.subscribe("a", recorder)
         await bus.publish("a", b"again")
-        assert await ears.have(1) == [("a", b"again")]
+        assert await recorder.have(1) == [("a", b"again")]
         await bus.close()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(run())
 
 
-def test_a_question_given_up_stops_its_answer() -> None:
+def test_a_request_that_times_out_cancels_its_responder() -> None:
     async def run() -> str:
         bus, stopped = LocalBus(), asyncio.Event()
 

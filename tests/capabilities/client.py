@@ -1,4 +1,4 @@
-"""A client in the same process, so that tests see a hub as it looks over the wire."""
+"""A client in the same process, with which tests see a hub as over the wire."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waypost.wire.versions import V2025_11_25, V2026_07_28
 
 
 class Client:
-    """Sends requests over one connection and keeps what comes unasked."""
+    """Sends requests over one connection and collects notifications."""
 
     def __init__(self, hub: Hub, version: str) -> None:
         self.version = version
@@ -43,21 +43,21 @@ class Client:
         self._connection.receive(
             msgspec.json.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         )
-        return await asyncio.wait_for(answer, 30)
+        return await asyncio.wait_for(answer, 60)
 
     def notify(self, method: str, /, **params: Any) -> None:
         """Send a one-way message."""
         self._connection.receive(msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params}))
 
     async def result(self, method: str, /, **params: Any) -> dict[str, Any]:
-        """The result, which there must be."""
+        """The result of a request that must succeed."""
         response = await self.request(method, **params)
         assert "error" not in response, response["error"]
         result: dict[str, Any] = response["result"]
         return result
 
     async def call(self, name: str, /, **arguments: Any) -> dict[str, Any]:
-        """What a tool answers."""
+        """The result of a tool call."""
         return await self.result("tools/call", name=name, arguments=arguments)
 
     async def names(self, method: str = "tools/list") -> list[str]:
@@ -72,7 +72,7 @@ class Client:
 
 @asynccontextmanager
 async def connected(hub: Hub, version: str = V2025_11_25) -> AsyncIterator[Client]:
-    """A client of a hub that others may be talking to as well."""
+    """A client of a hub, which may have other clients."""
     await hub.start()
     client = Client(hub, version)
     if version != V2026_07_28:
@@ -110,7 +110,7 @@ def listed(hub: Hub, kind: str = "tools", version: str = V2025_11_25) -> dict[st
 
 
 def new_hub(*sources: Any) -> Hub:
-    """A hub that offers these."""
+    """A hub with these capabilities."""
     hub = Hub("test", version="1.0.0")
     for source in sources:
         hub.add(source)

@@ -35,7 +35,7 @@ NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required"
         ({}, {}),
     ],
 )
-def test_a_client_may_be_asked_what_it_offers(offered: dict[str, Any], needed: dict[str, Any]) -> None:
+def test_a_question_that_the_client_supports_is_allowed(offered: dict[str, Any], needed: dict[str, Any]) -> None:
     check_supported(offered, needed)
 
 
@@ -51,7 +51,9 @@ def test_a_client_may_be_asked_what_it_offers(offered: dict[str, Any], needed: d
         ({"elicitation": {"url": {}}}, {"elicitation": {"form": {}}}),
     ],
 )
-def test_a_client_is_not_asked_what_it_does_not_offer(offered: dict[str, Any], needed: dict[str, Any]) -> None:
+def test_a_question_that_the_client_does_not_support_is_refused(
+    offered: dict[str, Any], needed: dict[str, Any]
+) -> None:
     with pytest.raises(CapabilityNotSupported) as caught:
         check_supported(offered, needed)
     assert caught.value.data == {"requiredCapabilities": needed}
@@ -75,22 +77,22 @@ def test_a_client_is_not_asked_what_it_does_not_offer(offered: dict[str, Any], n
         ),
     ],
 )
-def test_messages_for_a_model_may_be_written_in_many_ways(given: Any, sent: Any) -> None:
+def test_sampling_messages_may_be_given_in_many_forms(given: Any, sent: Any) -> None:
     assert as_sampling_messages(given) == sent
 
 
-def test_a_picture_for_a_model_is_sent_as_base64() -> None:
+def test_an_image_for_a_model_is_sent_as_base64() -> None:
     (message,) = as_sampling_messages(Image(b"\x89PNG", "image/png"))
     assert message["content"] == {"type": "image", "data": "iVBORw==", "mimeType": "image/png"}
 
 
 @pytest.mark.parametrize("given", [1, None, {"content": "x"}, [{"role": "user"}]])
-def test_what_is_no_message_is_refused(given: Any) -> None:
+def test_an_invalid_sampling_message_is_refused(given: Any) -> None:
     with pytest.raises(TypeError, match="message for sampling"):
         as_sampling_messages(given)
 
 
-def test_options_for_a_model_are_sent_in_the_words_of_the_protocol() -> None:
+def test_sampling_options_are_sent_under_the_names_of_the_protocol() -> None:
     options = {
         "system_prompt": "Be brief.",
         "model_preferences": {"hints": []},
@@ -113,18 +115,18 @@ def test_options_for_a_model_are_sent_in_the_words_of_the_protocol() -> None:
     assert question.needs == {"sampling": {}}
 
 
-def test_a_model_with_tools_needs_a_client_that_knows_them() -> None:
+def test_sampling_with_tools_needs_a_client_that_supports_them() -> None:
     question = sampling_question("hi", {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}, 7, None, 1.0)
     assert question.needs == {"sampling": {"tools": {}}}
 
 
-def test_what_a_model_said_reads_as_content() -> None:
+def test_a_sampling_result_is_parsed_into_content() -> None:
     said = parse_sampling_answer(SAID)
     assert (said.role, said.model, said.stop_reason, said.text) == ("assistant", "m", "endTurn", "Paris")
     assert said.content == Text("Paris")
 
 
-def test_a_model_may_say_several_things_and_some_that_nobody_knows() -> None:
+def test_a_sampling_result_may_have_several_and_unknown_content_blocks() -> None:
     use = {"type": "tool_use", "id": "1", "name": "t", "input": {}}
     said = parse_sampling_answer({"role": "assistant", "content": [{"type": "text", "text": "a"}, use], "model": "m"})
     assert said.content == [Text("a"), use]
@@ -135,12 +137,12 @@ def test_a_model_may_say_several_things_and_some_that_nobody_knows() -> None:
     "result",
     [None, 5, {}, {"role": "assistant"}, {"role": 1, "content": {}}, {"role": "a", "content": {"type": "text"}}],
 )
-def test_what_no_model_says_is_refused(result: Any) -> None:
+def test_a_malformed_sampling_result_is_refused(result: Any) -> None:
     with pytest.raises(InvalidAnswer, match="malformed"):
         parse_sampling_answer(result)
 
 
-def test_roots_read_as_places() -> None:
+def test_roots_are_parsed() -> None:
     places = parse_roots({"roots": [{"uri": "file:///a", "name": "a"}, {"uri": "file:///b", "_meta": {}}]})
     assert places == [Root("file:///a", "a"), Root("file:///b")]
 
@@ -194,7 +196,7 @@ async def call(name: str, version: str, **answers: Any) -> Reply:
 
 
 @BOTH
-def test_a_tool_asks_the_client_and_goes_on_with_the_answers(version: str) -> None:
+def test_a_tool_asks_the_client_and_continues_with_the_answers(version: str) -> None:
     seen: list[dict[str, Any]] = []
 
     def fill_in(params: dict[str, Any]) -> dict[str, Any]:
@@ -214,7 +216,7 @@ def test_a_tool_asks_the_client_and_goes_on_with_the_answers(version: str) -> No
     assert seen == [{"mode": "form", "message": "Who?", "requestedSchema": NAME}]
 
 
-def test_a_client_of_2025_06_18_is_asked_without_a_mode_and_not_for_several() -> None:
+def test_a_client_of_2025_06_18_gets_no_mode_and_no_multiple_choice() -> None:
     seen: list[dict[str, Any]] = []
 
     def fill_in(params: dict[str, Any]) -> dict[str, Any]:
@@ -241,10 +243,14 @@ def test_a_client_of_2025_06_18_is_asked_without_a_mode_and_not_for_several() ->
         ("where", {"roots": {"roots": "none"}}),
     ],
 )
-def test_an_answer_that_does_not_fit_fails_the_call(version: str, tool: str, answers: dict[str, Any]) -> None:
+def test_an_answer_that_does_not_match_the_schema_fails_the_call(
+    version: str, tool: str, answers: dict[str, Any]
+) -> None:
     @asynchronous
     async def run() -> None:
-        result = await call(tool, version, **{name: lambda _, told=told: told for name, told in answers.items()})
+        result = await call(
+            tool, version, **{name: lambda _, outcome=outcome: outcome for name, outcome in answers.items()}
+        )
         assert result.is_error
         assert "answer" in result.text
 
@@ -252,7 +258,7 @@ def test_an_answer_that_does_not_fit_fails_the_call(version: str, tool: str, ans
 
 
 @pytest.mark.parametrize("tool", ["who", "visit", "think", "where"])
-def test_a_session_that_offers_nothing_is_not_asked(tool: str) -> None:
+def test_a_session_without_capabilities_is_not_asked(tool: str) -> None:
     @asynchronous
     async def run() -> None:
         async with in_session(curious()) as peer:
@@ -274,7 +280,7 @@ def test_a_session_that_offers_nothing_is_not_asked(tool: str) -> None:
         ("where", {"sampling": {}}, {"roots": {}}),
     ],
 )
-def test_a_stateless_client_that_does_not_offer_it_gets_an_error(
+def test_a_stateless_client_without_the_capability_gets_an_error(
     tool: str, offered: dict[str, Any], required: dict[str, Any]
 ) -> None:
     @asynchronous
@@ -288,7 +294,7 @@ def test_a_stateless_client_that_does_not_offer_it_gets_an_error(
 
 
 @BOTH
-def test_a_step_is_done_once_in_a_run_and_again_by_another_call(version: str) -> None:
+def test_a_step_runs_once_per_call(version: str) -> None:
     hub = Hub("hub", version="1")
     done: list[str] = []
 
@@ -313,7 +319,7 @@ def test_a_step_is_done_once_in_a_run_and_again_by_another_call(version: str) ->
 
 
 @asynchronous
-async def test_a_key_names_one_question_of_a_stateless_request() -> None:
+async def test_a_key_identifies_one_question_of_a_stateless_request() -> None:
     hub = Hub("hub", version="1")
 
     @hub.tool

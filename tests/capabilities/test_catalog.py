@@ -49,7 +49,7 @@ def names(hub: Hub, **arguments: Any) -> dict[str, list[str]]:
     return {section: [entry["name"] for entry in entries] for section, entries in sections.items()}
 
 
-def test_it_shows_everything_hidden_or_not_itself_included(hub: Hub) -> None:
+def test_the_catalog_lists_hidden_items_and_itself(hub: Hub) -> None:
     assert names(hub) == {
         "tools": ["catalog", "files.read", "internal"],
         "prompts": ["ask"],
@@ -58,7 +58,7 @@ def test_it_shows_everything_hidden_or_not_itself_included(hub: Hub) -> None:
     }
 
 
-def test_it_may_be_hidden_and_still_be_called(hub: Hub) -> None:
+def test_the_catalog_may_be_hidden_and_still_be_called(hub: Hub) -> None:
     assert "catalog" not in listed(hub)
     (entry,) = [e for e in call(hub, "catalog", type="tools")["structuredContent"]["tools"] if e["name"] == "catalog"]
     assert entry["hidden"] is True
@@ -73,7 +73,7 @@ def test_an_entry_is_the_wire_definition_with_hidden_and_category(hub: Hub) -> N
 
 
 @pytest.mark.parametrize("section", ["tools", "prompts", "resources", "resource_templates"])
-def test_only_the_sections_asked_for_are_there(hub: Hub, section: str) -> None:
+def test_only_the_requested_sections_are_returned(hub: Hub, section: str) -> None:
     assert list(names(hub, type=section)) == [section]
     assert names(hub, type="all") == names(hub)
 
@@ -118,7 +118,7 @@ def test_filters_add_up(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"type": "everything"}, {"include_hidden": "yes"}, {"query": 3}])
-def test_wrong_arguments_are_a_result_that_says_so(hub: Hub, arguments: dict[str, Any]) -> None:
+def test_invalid_arguments_are_an_error_result(hub: Hub, arguments: dict[str, Any]) -> None:
     refused = call(hub, "catalog", **arguments)
     assert refused["isError"] is True
     assert text(refused).startswith(f"Invalid arguments for tool catalog: {next(iter(arguments))}: ")
@@ -129,7 +129,7 @@ def test_the_structured_answer_is_there_as_text_too(hub: Hub) -> None:
     assert msgspec.json.decode(text(answer)) == answer["structuredContent"]
 
 
-def test_it_shows_what_is_registered_whatever_a_list_hook_says(hub: Hub) -> None:
+def test_the_catalog_ignores_list_hooks(hub: Hub) -> None:
     @hub.on("list_tools")
     def nothing(cursor: str | None, ctx: Context) -> Page:
         return Page([])
@@ -165,7 +165,7 @@ def test_a_list_may_depend_on_the_session_and_changes_for_that_session_alone() -
     asyncio.run(scenario())
 
 
-def test_everybody_can_be_told_that_a_list_changed() -> None:
+def test_a_list_change_can_be_sent_to_all_clients() -> None:
     async def scenario() -> list[list[str]]:
         hub = new_hub(Files)
         async with connected(hub) as one, connected(hub) as two:
@@ -175,8 +175,8 @@ def test_everybody_can_be_told_that_a_list_changed() -> None:
             await two.result("ping")
             return [[note["method"] for note in client.notifications] for client in (one, two)]
 
-    told = [f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")]
-    assert asyncio.run(scenario()) == [told, told]
+    message = [f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")]
+    assert asyncio.run(scenario()) == [message, message]
 
 
 def test_capabilities_are_derived_from_what_is_registered() -> None:

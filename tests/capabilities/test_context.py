@@ -41,7 +41,7 @@ def hub() -> Hub:
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_a_handler_knows_its_request_and_client(hub: Hub, version: str) -> None:
+def test_a_handler_can_read_its_request_and_client(hub: Hub, version: str) -> None:
     async def scenario() -> str:
         async with connected(hub, version) as client:
             return text(await client.call("about"))
@@ -54,7 +54,7 @@ def test_a_handler_knows_its_request_and_client(hub: Hub, version: str) -> None:
     assert about["session"]
 
 
-def test_what_is_put_stays_with_the_session_and_assigns_end_with_the_call(hub: Hub) -> None:
+def test_values_put_last_for_the_session_and_assigned_ones_for_the_call(hub: Hub) -> None:
     async def scenario() -> None:
         async with connected(hub) as mine, connected(hub) as theirs:
             assert text(await mine.call("put", key="k", value="first")) == "first"
@@ -65,7 +65,7 @@ def test_what_is_put_stays_with_the_session_and_assigns_end_with_the_call(hub: H
     asyncio.run(scenario())
 
 
-def test_a_stateless_request_forgets_what_was_put(hub: Hub) -> None:
+def test_values_put_by_a_stateless_request_are_not_kept(hub: Hub) -> None:
     async def scenario() -> None:
         async with connected(hub, V2026_07_28) as client:
             assert text(await client.call("put", key="k", value="v")) == "v"

@@ -105,12 +105,12 @@ def test_a_form_may_not_have(name: str) -> None:
         of(a={"type": "string"}) | {"required": None},
     ],
 )
-def test_what_is_no_form_is_refused(schema: Any) -> None:
+def test_a_schema_that_is_not_a_form_is_refused(schema: Any) -> None:
     with pytest.raises(SchemaNotAllowed):
         to_form(schema)
 
 
-def test_a_form_may_say_what_it_is() -> None:
+def test_a_form_may_have_a_title_a_description_and_a_dialect() -> None:
     schema = of() | {"title": "T", "description": "D", "$schema": "https://json-schema.org/draft/2020-12/schema"}
     assert to_form(schema) == schema
 
@@ -128,12 +128,12 @@ def test_a_field_of_a_form_written_as_data_may_be_called_type() -> None:
 
 
 @pytest.mark.parametrize("version", [V2025_11_25, V2026_07_28])
-def test_newer_clients_get_the_form_as_it_is(version: str) -> None:
+def test_newer_clients_get_the_form_unchanged(version: str) -> None:
     schema = of(**ALLOWED)
     assert to_older_form(schema, version) == schema
 
 
-def test_older_clients_get_titled_choices_the_old_way_and_only_booleans_with_defaults() -> None:
+def test_older_clients_get_enum_names_for_titled_choices_and_only_boolean_defaults() -> None:
     schema = of(
         color={"type": "string", "oneOf": TITLED, "default": "r", "title": "Color"},
         name={"type": "string", "default": "x"},
@@ -149,7 +149,7 @@ def test_older_clients_get_titled_choices_the_old_way_and_only_booleans_with_def
     assert "oneOf" in schema["properties"]["color"]
 
 
-def test_older_clients_cannot_be_asked_for_several() -> None:
+def test_older_clients_cannot_get_multiple_choice_fields() -> None:
     with pytest.raises(SchemaNotAllowed, match="several"):
         to_older_form(of(several=ALLOWED["several"]), V2025_06_18)
 
@@ -167,7 +167,7 @@ PERSON = of(
     "content",
     [{"name": "Ada"}, {"name": "Ada", "age": 1, "color": "r", "size": "l", "tags": ["g"]}],
 )
-def test_an_answer_that_fits_is_accepted(content: dict[str, Any]) -> None:
+def test_an_answer_that_matches_the_form_is_accepted(content: dict[str, Any]) -> None:
     given = parse_elicitation_answer({"action": "accept", "content": content, "_meta": {}}, PERSON)
     assert given.accepted
     assert given.content == content
@@ -192,7 +192,7 @@ def test_an_answer_that_fits_is_accepted(content: dict[str, Any]) -> None:
         {"name": "Ada", "extra": True},
     ],
 )
-def test_an_accepted_answer_that_does_not_fit_is_refused(content: Any) -> None:
+def test_an_accepted_answer_that_does_not_match_the_form_is_refused(content: Any) -> None:
     with pytest.raises(InvalidAnswer, match="does not fit the form"):
         parse_elicitation_answer({"action": "accept", "content": content}, PERSON)
 
@@ -216,13 +216,13 @@ def test_an_answer_with_an_unknown_action_is_refused() -> None:
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_a_person_who_does_not_agree_need_not_fill_in_the_form_and_said_nothing(action: str) -> None:
+def test_the_content_of_a_declined_or_cancelled_form_is_dropped(action: str) -> None:
     given = parse_elicitation_answer({"action": action, "content": {"name": 5}}, PERSON)
     assert not given.accepted
     assert (given.action, given.content) == (action, None)
 
 
-def test_an_answer_without_a_form_is_not_checked_against_one() -> None:
+def test_the_content_of_an_answer_without_a_form_is_dropped_unchecked() -> None:
     assert parse_elicitation_answer({"action": "accept", "content": {"unchecked": 1}}, None) == ElicitationAnswer(
         "accept"
     )

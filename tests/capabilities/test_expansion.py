@@ -45,7 +45,7 @@ def loose() -> str:
     return "loose"
 
 
-def test_everything_registrable_becomes_capabilities_in_the_order_written() -> None:
+def test_every_registrable_object_becomes_capabilities_in_source_order() -> None:
     (direct,) = expand(loose)
     mixed = expand([Kit, Lone(), (Page, Ask), loose, direct])
     assert [c.id for c in mixed] == ["one", "two", "lone", "docs://page", "ask", "loose", "loose"]
@@ -101,12 +101,12 @@ def test_an_override_that_cannot_be_a_name_is_refused() -> None:
 
 
 @pytest.mark.parametrize("source", [3, "tool", None, dict, object(), Exception])
-def test_what_cannot_be_registered_is_refused(source: Any) -> None:
+def test_an_object_that_cannot_be_registered_is_refused(source: Any) -> None:
     with pytest.raises(DefinitionError, match="is no tool, toolkit, resource or prompt"):
         expand(source)
 
 
-def test_a_hub_gives_its_flat_records_for_filters_of_ones_own() -> None:
+def test_a_hub_returns_its_capabilities_for_custom_filters() -> None:
     hub = new_hub(Kit).add(Lone, hidden=False, category="Solo")
     assert [(c.id, c.metadata.hidden, c.metadata.category) for c in hub.expand()] == [
         ("lone", False, "Solo"),

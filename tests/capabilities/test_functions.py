@@ -47,7 +47,7 @@ def test_a_signature_is_the_schema_and_a_return_type_the_promise() -> None:
     assert call(hub, "add", a=1)["structuredContent"] == {"total": 2.0}
 
 
-def test_a_registered_function_stays_as_it_was() -> None:
+def test_a_registered_function_is_not_changed() -> None:
     hub, other = new_hub(), new_hub()
 
     def work() -> str:
@@ -71,7 +71,7 @@ def test_marked_functions_can_be_registered_with_more_options() -> None:
     assert (row["title"], row["_meta"]) == ("Nearer", {"category": "Later"})
 
 
-def test_a_context_is_injected_by_its_type_wherever_it_stands() -> None:
+def test_a_context_is_injected_by_its_type_in_any_position() -> None:
     hub = new_hub()
 
     @hub.tool
@@ -79,8 +79,8 @@ def test_a_context_is_injected_by_its_type_wherever_it_stands() -> None:
         return f"{word} {ctx.principal.id}"
 
     @hub.tool
-    async def last(word: str, *, somebody: Context) -> str:
-        return f"{word} {somebody.principal.id}"
+    async def last(word: str, *, person: Context) -> str:
+        return f"{word} {person.principal.id}"
 
     @hub.tool
     def alone(ctx: Context) -> str:

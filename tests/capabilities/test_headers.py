@@ -28,7 +28,7 @@ def test_header_parameters_are_found_with_their_paths() -> None:
     )
 
 
-def test_most_schemas_have_none() -> None:
+def test_a_schema_without_annotations_has_no_header_parameters() -> None:
     assert read_header_parameters(schema(a={"type": "string"})) == ()
     assert read_header_parameters({"type": "object"}) == ()
 
@@ -62,7 +62,7 @@ def test_a_header_that_cannot_be_sent_is_refused(given: dict[str, Any], sentence
         read_header_parameters(given)
 
 
-def test_a_tool_with_a_wrong_header_is_refused_by_name() -> None:
+def test_a_tool_with_an_invalid_header_is_refused_with_its_name() -> None:
     with pytest.raises(DefinitionError, match=r"Tool 'work': a: x-mcp-header"):
 
         @new_hub().tool(input_schema=schema(a={"type": "string", "x-mcp-header": "?"}))

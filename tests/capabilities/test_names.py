@@ -113,20 +113,20 @@ def test_portable_names_are_unique_and_both_names_find_the_tool(names: list[str]
 
 @settings(deadline=None)
 @given(st.lists(wire_names, unique=True, min_size=1, max_size=12))
-def test_a_name_that_is_portable_by_itself_is_never_changed(names: list[str]) -> None:
+def test_a_portable_name_is_never_changed(names: list[str]) -> None:
     registry = registered(*names)
     for tool in registry[Kind.TOOL]:
         if PORTABLE.match(tool.id):
             assert registry.portable_name(tool) == tool.id
 
 
-def test_the_later_of_two_names_that_are_spelled_alike_gets_a_suffix() -> None:
+def test_the_later_of_two_names_with_the_same_portable_spelling_gets_a_suffix() -> None:
     registry = registered("a.b", "a/b")
     assert registry.portable_name(registry.tool("a.b")) == "a_b"
     assert registry.portable_name(registry.tool("a/b")) == disambiguate("a/b", "a_b")
 
 
-def test_a_suffix_that_somebody_else_is_called_is_not_given_again() -> None:
+def test_a_suffixed_name_that_another_tool_has_is_not_assigned_again() -> None:
     squatter = disambiguate("a/b", "a_b")
     registry = registered(squatter, "a.b", "a/b")
     spelled = {name: registry.portable_name(registry.tool(name)) for name in (squatter, "a.b", "a/b")}
@@ -134,7 +134,7 @@ def test_a_suffix_that_somebody_else_is_called_is_not_given_again() -> None:
     assert len(set(spelled.values())) == 3
 
 
-def test_a_borrowed_name_is_given_back_to_its_owner() -> None:
+def test_a_portable_spelling_yields_to_a_tool_with_that_name() -> None:
     registry = registered("a.b", "a_b")
     assert registry.tool("a_b").id == "a_b"
     moved = registry.portable_name(registry.tool("a.b"))

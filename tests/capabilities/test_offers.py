@@ -1,4 +1,4 @@
-"""Rows that sources offer: which name each is published under, and that live names keep calling the same."""
+"""Rows that sources offer: their published names, and that live names keep their target."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def watched() -> tuple[Registry, list[Change]]:
 def offer(
     registry: Registry, source: str, *rows: Capability, priority: Priority = Priority.WORKER, owner: str | None = None
 ) -> Offer:
-    """Offer rows as a worker or an import does; returns the first offer."""
+    """Offer rows like a worker or an import, and return the first offer."""
     return registry.offer(source, [replace(row, owner=owner or source) for row in rows], priority)[0]
 
 
@@ -56,7 +56,7 @@ def test_the_later_of_two_tools_with_one_name_gets_a_suffix_that_depends_on_its_
     assert (second.row.definition.title, second.row.metadata.aliases) == ("a", ("a",))
 
 
-def test_a_name_that_its_tool_leaves_stays_free_for_it_and_goes_to_no_other() -> None:
+def test_the_name_of_a_withdrawn_tool_is_reserved_for_it() -> None:
     registry, _ = watched()
     offer(registry, "one", a_tool("a"))
     second = offer(registry, "two", a_tool("a"))
@@ -68,7 +68,24 @@ def test_a_name_that_its_tool_leaves_stays_free_for_it_and_goes_to_no_other() ->
     assert registry.tool(disambiguate("two", "a")) is second.row
 
 
-def test_a_tool_that_is_offered_again_keeps_its_name_and_looks_the_same_to_listeners() -> None:
+def test_a_tool_of_the_hub_takes_the_name_of_a_disconnected_function() -> None:
+    registry, _ = watched()
+    offer(registry, "one", a_tool("a"))
+    withdraw(registry, "one")
+    own = offer(registry, "file", a_tool("a"), priority=Priority.HUB)
+
+    assert registry.tool("a") is own.row
+    assert ids(registry.tools) == ["a"]
+
+
+def test_a_prompt_may_take_the_name_of_a_withdrawn_one() -> None:
+    registry, _ = watched()
+    offer(registry, "one", a_prompt("a"))
+    withdraw(registry, "one")
+    assert offer(registry, "two", a_prompt("a")).row is registry.prompt("a")
+
+
+def test_a_tool_that_is_offered_again_keeps_its_name_without_a_change() -> None:
     registry, changes = watched()
     offer(registry, "one", a_tool("a"))
     offer(registry, "two", a_tool("a"))
@@ -127,7 +144,7 @@ def test_a_row_of_the_hub_takes_a_name_also_by_its_portable_spelling() -> None:
     assert registry.find_tool("x_y") is offered.row
 
 
-def test_of_two_that_wait_for_a_name_the_one_that_had_it_gets_it_back() -> None:
+def test_a_freed_name_goes_back_to_the_offer_that_had_it() -> None:
     registry, _ = watched()
     had = offer(registry, "one", a_tool("a"))
     own = a_tool("a")
@@ -141,7 +158,7 @@ def test_of_two_that_wait_for_a_name_the_one_that_had_it_gets_it_back() -> None:
     assert ids(registry.tools) == [late.row.id] == [disambiguate("two", "a")]
 
 
-def test_a_name_that_is_free_for_a_moment_within_one_change_is_not_given_back() -> None:
+def test_a_name_that_is_freed_and_taken_within_one_change_is_not_given_back() -> None:
     registry, changes = watched()
     own, other = a_tool("a"), a_tool("a")
     registry.add([own])
@@ -156,7 +173,7 @@ def test_a_name_that_is_free_for_a_moment_within_one_change_is_not_given_back() 
     assert len(changes) <= seen + 1
 
 
-def test_a_prompt_is_left_out_and_back_in_the_change_that_frees_its_name() -> None:
+def test_an_unpublished_prompt_is_published_when_its_name_is_freed() -> None:
     registry, _ = watched()
     own, other = a_prompt("p"), a_prompt("p")
     offered = offer(registry, "one", a_prompt("p"))
@@ -170,7 +187,7 @@ def test_a_prompt_is_left_out_and_back_in_the_change_that_frees_its_name() -> No
     assert ids(registry[Kind.PROMPT]) == []
 
 
-def test_a_prompt_that_is_left_out_can_be_withdrawn_and_offered_again_without_a_change() -> None:
+def test_withdrawing_and_offering_an_unpublished_prompt_is_not_a_change() -> None:
     registry, changes = watched()
     own = a_prompt("p")
     registry.add([own])
@@ -182,7 +199,7 @@ def test_a_prompt_that_is_left_out_can_be_withdrawn_and_offered_again_without_a_
     assert ids(registry[Kind.PROMPT]) == []
 
 
-def test_the_later_of_two_prompts_with_one_name_is_left_out_until_the_name_is_free() -> None:
+def test_the_later_of_two_prompts_with_one_name_is_unpublished_until_it_is_free() -> None:
     registry, _ = watched()
     first, second = offer(registry, "one", a_prompt("p")), offer(registry, "two", a_prompt("p"))
     assert (registry.prompt("p"), second.row) == (first.row, None)
@@ -202,7 +219,7 @@ def test_two_rows_of_the_hub_with_one_name_are_refused_and_nothing_changes() -> 
     assert (ids(registry.tools), len(changes)) == (["a", "b"], 2)
 
 
-def test_only_rows_of_the_hub_take_a_name_for_good() -> None:
+def test_only_rows_of_the_hub_make_a_name_taken() -> None:
     registry, _ = watched()
     offer(registry, "one", a_tool("a"))
     registry.add([a_tool("b")])
@@ -223,7 +240,7 @@ def test_imports_and_workers_do_not_take_names_from_each_other() -> None:
     assert registry.tool("a") is worker.row
 
 
-def test_a_tool_that_still_looks_like_one_of_the_hub_lets_the_next_have_the_free_name() -> None:
+def test_an_import_similar_to_a_tool_of_the_hub_does_not_get_a_freed_name() -> None:
     registry, _ = watched()
     alike, same = a_tool("A.b"), a_tool("a.b")
     registry.add([alike, same])
@@ -235,7 +252,7 @@ def test_a_tool_that_still_looks_like_one_of_the_hub_lets_the_next_have_the_free
 
 
 @pytest.mark.parametrize("make", [a_tool, a_prompt])
-def test_an_import_is_not_published_under_a_name_that_looks_like_another(make: Callable[[str], Capability]) -> None:
+def test_an_import_is_not_published_under_a_name_similar_to_another(make: Callable[[str], Capability]) -> None:
     registry, _ = watched()
     first = offer(registry, "one", make("x.read"), priority=Priority.IMPORT)
     second = offer(registry, "two", make("x.Read"), priority=Priority.IMPORT)
@@ -256,7 +273,7 @@ def test_an_import_is_not_published_under_a_name_that_looks_like_another(make: C
         ("a://x", "a://x"),
     ],
 )
-def test_an_import_does_not_answer_for_uris_of_others_until_they_are_free(earlier: str, later: str) -> None:
+def test_an_import_with_overlapping_uris_is_unpublished_until_they_are_free(earlier: str, later: str) -> None:
     registry, _ = watched()
     offer(registry, "one", a_resource(earlier), priority=Priority.IMPORT)
     second = offer(registry, "two", a_resource(later), priority=Priority.IMPORT)
@@ -264,7 +281,7 @@ def test_an_import_does_not_answer_for_uris_of_others_until_they_are_free(earlie
     withdraw(registry, "one", Priority.IMPORT)
     assert second.row is not None
     again = offer(registry, "three", a_resource(earlier), priority=Priority.IMPORT, owner="two")
-    assert again.row is not None or earlier == later  # one server may answer for what overlaps
+    assert again.row is not None or earlier == later  # overlapping URIs of one server are allowed
 
 
 SOURCES = {"one": Priority.WORKER, "two": Priority.WORKER, "three": Priority.IMPORT, "four": Priority.IMPORT}
@@ -279,7 +296,7 @@ STEPS = st.lists(
 
 
 def targets(registry: Registry, offers: Iterable[Offer]) -> dict[str, str]:
-    """What every name that agents may hold calls, canonical and portable."""
+    """The target of every published name, canonical and portable."""
     owners = {one.row: f"{one.source}/{one.own.id}" for one in offers if one.row is not None}
     rows = list(registry.tools)
     names = {row.id: row for row in rows} | {registry.portable_name(row): row for row in rows}
@@ -288,7 +305,7 @@ def targets(registry: Registry, offers: Iterable[Offer]) -> dict[str, str]:
 
 @settings(deadline=None, max_examples=300)
 @given(STEPS)
-def test_no_live_name_changes_what_it_calls_unless_the_hub_takes_it(steps: list[tuple[str, list[str]]]) -> None:
+def test_a_live_name_keeps_its_target_unless_the_hub_takes_the_name(steps: list[tuple[str, list[str]]]) -> None:
     registry = Registry()
     offers: dict[str, list[Offer]] = {}
     own: dict[str, Capability] = {}
@@ -300,7 +317,7 @@ def test_no_live_name_changes_what_it_calls_unless_the_hub_takes_it(steps: list[
             own |= arriving
             registry.replace(leaving, arriving.values())
         else:
-            # The source offers exactly these from now on: some anew, some again, some no longer.
+            # The new offers of the source replace its earlier ones.
             rows = [replace(a_tool(name), owner=source) for name in names]
             offers[source] = registry.offer(source, rows, SOURCES[source])
         every = [one for made in offers.values() for one in made]
@@ -311,7 +328,7 @@ def test_no_live_name_changes_what_it_calls_unless_the_hub_takes_it(steps: list[
                 assert target == "hub" or after.get(called) in (target, "hub", None)
             elif target in live:
                 assert after.get(called) == target
-            else:  # gone: what was there already does not take its name
+            else:  # withdrawn: no existing row takes over its name
                 assert after.get(called) not in before.values()
         # Every offer is published under exactly one name, and every row of the hub has its own.
         assert {row.id: row for row in own.values()}.items() <= {row.id: row for row in registry.tools}.items()

@@ -21,7 +21,7 @@ from waypost.capabilities.capability import (
 from waypost.errors import DefinitionError
 
 
-def test_options_that_are_not_given_say_nothing() -> None:
+def test_options_that_are_not_given_are_unset() -> None:
     options = parse_options({}, "Tool 'x'", ToolOptions)
     assert options.definition(None) == {"title": UNSET, "description": UNSET, "icons": UNSET, "meta": UNSET}
     assert options.traits(2) == {"metadata": Metadata(), "timeout": None, "scopes": (), "permissions": ()}
@@ -45,7 +45,7 @@ def test_options_that_are_not_given_say_nothing() -> None:
         (ResourceOptions, {"size": "big"}, r"size must be a number of bytes, not 'big'\.$"),
     ],
 )
-def test_a_wrong_option_is_refused_naming_its_subject(
+def test_an_invalid_option_is_refused_with_its_subject(
     kind: type[Options], given: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(DefinitionError, match=rf"^Tool 'x': {sentence}"):
@@ -53,7 +53,7 @@ def test_a_wrong_option_is_refused_naming_its_subject(
 
 
 @pytest.mark.parametrize("kind", [ToolOptions, ResourceOptions])
-def test_every_option_that_has_a_type_says_in_words_what_it_takes(kind: type[Options]) -> None:
+def test_the_error_for_an_option_of_the_wrong_type_says_what_it_must_be(kind: type[Options]) -> None:
     for name in kind.__struct_fields__:
         if name in ("input", "output", "input_schema", "output_schema"):
             continue
@@ -73,11 +73,11 @@ def test_every_option_that_has_a_type_says_in_words_what_it_takes(kind: type[Opt
         (False, False, False),
     ],
 )
-def test_hidden_is_asked_before_visible(hidden: bool | None, visible: bool | None, flag: bool | None) -> None:
+def test_hidden_has_precedence_over_visible(hidden: bool | None, visible: bool | None, flag: bool | None) -> None:
     assert resolve_hidden(hidden, visible) is flag
 
 
-def test_a_category_stands_in_meta_beside_other_keys_and_leaves_the_original_alone() -> None:
+def test_a_category_is_added_to_a_copy_of_meta() -> None:
     meta = {"category": "Old", "k": 1}
     assert with_category(meta, "New") == {"category": "New", "k": 1}
     assert with_category(UNSET, "New") == {"category": "New"}
@@ -86,7 +86,7 @@ def test_a_category_stands_in_meta_beside_other_keys_and_leaves_the_original_alo
     assert meta == {"category": "Old", "k": 1}
 
 
-def test_an_explicit_category_of_none_refuses_the_default() -> None:
+def test_an_explicit_category_of_none_overrides_the_default() -> None:
     assert parse_options({}, "x", Options).traits(2, "Kit")["metadata"].category == "Kit"
     assert parse_options({"category": None}, "x", Options).traits(2, "Kit")["metadata"].category is None
     assert parse_options({"category": "Own"}, "x", Options).traits(2, "Kit")["metadata"].category == "Own"
@@ -112,7 +112,7 @@ def test_an_unknown_annotation_comes_with_a_hint() -> None:
         ("zzz", "x: unknown option 'zzz'."),
     ],
 )
-def test_a_hint_is_given_only_when_something_is_near(key: str, sentence: str) -> None:
+def test_a_hint_is_given_only_for_a_similar_option(key: str, sentence: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         parse_options({key: 1}, "x", Options)
 
@@ -146,7 +146,7 @@ def test_a_definition_error_is_prefixed_with_its_subject_once() -> None:
         ({"name": 5}, "name must be text, not 5."),
     ],
 )
-def test_a_hub_cannot_be_made_with_anything(option: dict[str, Any], sentence: str) -> None:
+def test_a_hub_refuses_invalid_options(option: dict[str, Any], sentence: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         Hub(**{"name": "hub", "version": "1", **option})
 

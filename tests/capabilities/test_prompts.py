@@ -86,14 +86,14 @@ def test_a_function_without_annotations_takes_any_arguments() -> None:
 
 
 @pytest.mark.parametrize("kind", [str | None, Literal["7", "8"], enum.Enum("Digit", {"SEVEN": "7"})], ids=str)
-def test_text_that_looks_like_a_number_stays_text_where_text_is_wanted(kind: Any) -> None:
+def test_a_numeric_text_stays_text_in_a_text_field(kind: Any) -> None:
     members = {"__annotations__": {"value": kind}, "messages": lambda self: f"{self.value!r}"}
     show = type("Show", (Prompt,), members)
     assert "'7'" in get(new_hub(show), "show", value="7")["result"]["messages"][0]["content"]["text"]
 
 
 @pytest.mark.parametrize("arguments", [{}, {"name": "ann", "tone": "odd"}])
-def test_wrong_arguments_are_a_protocol_error(arguments: dict[str, str]) -> None:
+def test_invalid_arguments_are_a_protocol_error(arguments: dict[str, str]) -> None:
     assert get(new_hub(Greet), "greet", **arguments)["error"]["code"] == -32602
 
 
@@ -123,12 +123,12 @@ def test_a_hidden_prompt_is_not_listed_but_can_be_got() -> None:
         ([], []),
     ],
 )
-def test_whatever_is_returned_becomes_messages(value: Any, expected: list[PromptMessage]) -> None:
+def test_a_returned_value_becomes_messages(value: Any, expected: list[PromptMessage]) -> None:
     assert to_messages(value) == expected
 
 
 @pytest.mark.parametrize("value", [3, {"role": "system", "content": "x"}, {"role": "user"}, [None]])
-def test_what_is_no_message_is_refused(value: Any) -> None:
+def test_a_value_that_is_not_a_message_is_refused(value: Any) -> None:
     with pytest.raises(DefinitionError, match="A prompt returns text"):
         to_messages(value)
 
@@ -136,7 +136,7 @@ def test_what_is_no_message_is_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     "content", [5, None, [Text("a"), Text("b")], {"foo": 1}, {"type": "text"}, {"type": ["text"]}, {"type": "video"}]
 )
-def test_what_is_no_content_of_a_message_is_refused(content: Any) -> None:
+def test_invalid_content_of_a_message_is_refused(content: Any) -> None:
     with pytest.raises(DefinitionError, match="whose content is text or one content block"):
         to_messages({"role": "user", "content": content})
 
@@ -156,7 +156,7 @@ def test_choices_are_offered_as_completions() -> None:
     assert none["values"] == []
 
 
-def test_a_wrong_option_is_refused_naming_the_prompt() -> None:
+def test_an_invalid_option_is_refused_with_the_name_of_the_prompt() -> None:
     with pytest.raises(DefinitionError, match=r"^Prompt Bad: unknown option 'timeuot', did you mean 'timeout'\?"):
 
         class Bad(Prompt, timeuot=3):

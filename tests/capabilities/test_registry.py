@@ -61,14 +61,14 @@ def ids(rows: Iterable[Capability]) -> list[str]:
     return [row.id for row in rows]
 
 
-def test_rows_are_sorted_by_name_whatever_the_order_they_came_in() -> None:
+def test_rows_are_sorted_by_name_in_any_order_of_registration() -> None:
     registry = Registry()
     registry.add([a_tool("b"), a_tool("a")])
     registry.add([a_tool("aa")])
     assert ids(registry[Kind.TOOL]) == ["a", "aa", "b"]
 
 
-def test_one_name_may_stand_for_a_tool_and_a_prompt() -> None:
+def test_a_tool_and_a_prompt_may_have_the_same_name() -> None:
     registry = Registry()
     registry.add([a_tool("same"), a_prompt("same")])
     assert registry.tool("same").kind is Kind.TOOL
@@ -100,7 +100,7 @@ def test_every_mutation_is_one_change_that_names_the_lists() -> None:
     assert [change.kinds for change in changes] == [{Kind.TOOL, Kind.PROMPT}, {Kind.TOOL}, {Kind.PROMPT}]
 
 
-def test_changes_that_belong_together_are_told_as_one() -> None:
+def test_grouped_changes_are_reported_as_one() -> None:
     registry = Registry()
     changes: list[Change] = []
     registry.subscribe(changes.append)
@@ -118,7 +118,7 @@ def test_changes_that_belong_together_are_told_as_one() -> None:
     assert [change.kinds for change in changes] == [{Kind.TOOL, Kind.PROMPT}, {Kind.TOOL}]
 
 
-def test_a_table_tells_what_changed_since_a_revision() -> None:
+def test_a_table_returns_the_changes_since_a_revision() -> None:
     table = Registry()[Kind.TOOL]
     assert table.changed_since(-1) is None
     assert table.changed_since(0) == []
@@ -150,7 +150,7 @@ def test_a_row_may_be_replaced_by_one_of_the_same_name() -> None:
     assert registry.portable_name(new) == "a"
 
 
-def test_what_was_removed_is_unknown_under_both_names() -> None:
+def test_a_removed_tool_is_unknown_under_both_names() -> None:
     registry = Registry()
     registry.add([a_tool("a.b")])
     registry.remove([registry.tool("a_b")])
@@ -171,7 +171,7 @@ def test_what_was_removed_is_unknown_under_both_names() -> None:
         ("workflow:::x", "Unknown tool: workflow:::x"),
     ],
 )
-def test_an_unknown_tool_is_called_what_its_prefix_says(name: str, sentence: str) -> None:
+def test_the_error_for_an_unknown_tool_depends_on_its_prefix(name: str, sentence: str) -> None:
     with pytest.raises(UnknownTool, match=f"^{sentence}$"):
         Registry().tool(name)
 
@@ -183,7 +183,7 @@ def test_an_unknown_prompt_or_resource_is_named() -> None:
         Registry().resource("u:x")
 
 
-def test_an_unknown_prompt_is_told_with_the_nearest_that_is_shown() -> None:
+def test_the_error_for_an_unknown_prompt_suggests_a_visible_one() -> None:
     registry = Registry()
     registry.add(
         [a_prompt("hello"), a_prompt("held"), replace(a_prompt("helo-hidden"), metadata=Metadata(hidden=True))]
@@ -237,7 +237,7 @@ def test_paging_neither_repeats_nor_skips_what_stays(start: set[str], size: int,
 
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
-def test_a_cursor_leads_back_to_its_key(key: str) -> None:
+def test_a_cursor_decodes_to_its_key(key: str) -> None:
     assert decode_cursor(encode_cursor(key)) == key
 
 
@@ -294,7 +294,7 @@ def test_portable_names_are_published_and_both_forms_are_called() -> None:
         assert "result" in request(hub, "tools/call", name=name)
 
 
-def test_adding_while_a_client_is_connected_tells_it_exactly_once() -> None:
+def test_a_connected_client_gets_one_notification_per_changed_list() -> None:
     async def scenario() -> list[dict[str, Any]]:
         hub = new_hub()
         async with connected(hub) as client:

@@ -35,7 +35,7 @@ def read(hub: Hub, uri: str, version: str = V2025_11_25) -> list[dict[str, Any]]
     return found
 
 
-def test_a_resource_is_listed_with_what_its_class_says() -> None:
+def test_a_resource_is_listed_with_the_options_of_its_class() -> None:
     assert listed(new_hub(Readme), "resources") == {
         "readme": {
             "uri": "docs://readme",
@@ -79,7 +79,7 @@ class Point:
         ([contents("u:a", "a"), contents("u:b", b"b")], [TextContents("u:a", "a"), BlobContents("u:b", b"b")]),
     ],
 )
-def test_whatever_is_returned_becomes_contents(value: Any, expected: list[Any]) -> None:
+def test_a_returned_value_becomes_contents(value: Any, expected: list[Any]) -> None:
     assert to_contents(value, "u:x", None) == expected
 
 
@@ -107,7 +107,7 @@ def test_a_function_with_variables_in_its_uri_is_a_template() -> None:
     assert read(hub, "rows://users/41")[0]["text"] == "users 42 anonymous"
 
 
-def test_a_variable_that_is_not_what_its_field_says_finds_nothing() -> None:
+def test_a_variable_that_does_not_match_its_field_type_finds_nothing() -> None:
     hub = new_hub()
 
     @hub.resource("rows://{number}")
@@ -118,7 +118,7 @@ def test_a_variable_that_is_not_what_its_field_says_finds_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", [str | None, Literal["7", "8"]], ids=str)
-def test_text_that_looks_like_a_number_stays_text_where_text_is_wanted(kind: Any) -> None:
+def test_a_numeric_text_stays_text_in_a_text_variable(kind: Any) -> None:
     members = {"__annotations__": {"id": kind}, "read": lambda self: f"{self.id!r}"}
     item = type("Item", (Resource,), members, uri_template="items://{id}")
     assert read(new_hub(item), "items://7")[0]["text"] == "'7'"
@@ -131,7 +131,7 @@ def test_an_unknown_resource_has_the_code_of_its_version(version: str) -> None:
     assert error["data"] == {"uri": "docs://nope"}
 
 
-def test_a_template_that_finds_nothing_lets_the_next_one_try() -> None:
+def test_the_next_template_is_tried_when_one_finds_nothing() -> None:
     hub = new_hub(Note)
 
     @hub.resource("notes://{+rest}", name="z_fallback")
@@ -160,14 +160,14 @@ def test_hidden_resources_and_templates_are_not_listed_but_read() -> None:
     assert read(hub, "notes://n")[0]["text"] == '{"id":"n"}'
 
 
-def test_a_resource_can_be_renamed_where_it_is_registered() -> None:
+def test_a_resource_can_be_renamed_at_registration() -> None:
     hub = new_hub().add(Readme, name="manual", description="Read me first", category="Docs")
     assert listed(hub, "resources")["manual"]["description"] == "Read me first"
     assert listed(hub, "resources")["manual"]["_meta"] == {"category": "Docs"}
     assert read(hub, "docs://readme")[0]["text"] == "# Hello"
 
 
-def test_updates_go_to_those_who_subscribed() -> None:
+def test_updates_are_sent_to_subscribers() -> None:
     async def scenario() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         hub = new_hub(Readme)
         async with connected(hub) as subscribed, connected(hub) as other:
@@ -210,7 +210,7 @@ def test_old_clients_get_contents_without_meta() -> None:
         ({"uri": "a:b", "size": "big"}, {}, "size must be a number of bytes, not 'big'"),
     ],
 )
-def test_a_wrong_resource_is_refused_when_it_is_defined(
+def test_an_invalid_resource_is_refused_when_it_is_defined(
     options: dict[str, Any], fields: dict[str, type], sentence: str
 ) -> None:
     with pytest.raises(DefinitionError, match=sentence) as caught:
@@ -223,15 +223,15 @@ def test_two_resources_at_one_uri_are_refused() -> None:
         new_hub(Readme, Readme)
 
 
-def test_annotations_go_by_their_names_here_or_on_the_wire() -> None:
+def test_annotations_may_have_python_or_wire_names() -> None:
     hub = new_hub()
     moment = "2026-01-02T03:04:05Z"
     known = {"audience": ["user"], "priority": 1, "last_modified": moment}
     hub.resource("a://1", name="one", annotations=known)(lambda: "x")
     hub.resource("a://{x}", name="any", annotations={"lastModified": moment})(lambda x: x)
 
-    told = {"audience": ["user"], "priority": 1.0, "lastModified": moment}
-    assert listed(hub, "resources")["one"]["annotations"] == told
+    answer = {"audience": ["user"], "priority": 1.0, "lastModified": moment}
+    assert listed(hub, "resources")["one"]["annotations"] == answer
     assert listed(hub, "resourceTemplates")["any"]["annotations"] == {"lastModified": moment}
 
 
@@ -245,7 +245,7 @@ def test_annotations_go_by_their_names_here_or_on_the_wire() -> None:
         ({"audience": ["everybody"]}, "the annotation audience must be a list of 'user' and 'assistant'."),
     ],
 )
-def test_annotations_that_no_client_understands_are_refused(annotations: dict[str, Any], sentence: str) -> None:
+def test_unknown_annotations_are_refused(annotations: dict[str, Any], sentence: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         new_hub().resource("a://1", name="one", annotations=annotations)(lambda: "x")
 

@@ -97,7 +97,7 @@ def test_text_is_one_block_and_nothing_structured(value: Any, written: str) -> N
     assert result.structured is None
 
 
-def test_nothing_is_no_content() -> None:
+def test_none_becomes_an_empty_result() -> None:
     assert to_result(None) == Result()
 
 
@@ -113,7 +113,7 @@ def test_blocks_are_sent_as_they_are() -> None:
     ]
 
 
-def test_a_list_with_one_block_in_it_is_a_list_of_blocks() -> None:
+def test_a_list_that_contains_a_block_becomes_a_list_of_blocks() -> None:
     assert to_result(["a", Text("b"), {"c": 1}, 4]).content == [Text("a"), Text("b"), Text('{"c":1}'), Text("4")]
 
 
@@ -133,12 +133,12 @@ def test_the_text_of_a_result_is_its_text_blocks() -> None:
     assert to_result([Text("a"), Image(b"", "image/png"), "b"]).text == "a\nb"
 
 
-def test_a_failure_is_an_error_with_one_sentence() -> None:
+def test_a_failure_is_an_error_result_with_its_text() -> None:
     assert failure("no") == Result([Text("no")], is_error=True)
 
 
 @pytest.mark.parametrize("value", [object(), {"a": object()}, [lambda: None], iter([1])])
-def test_what_has_no_json_form_is_refused(value: Any) -> None:
+def test_a_value_without_a_json_form_is_refused(value: Any) -> None:
     with pytest.raises(TypeError):
         to_result(value)
 
@@ -176,8 +176,8 @@ def test_what_a_tool_reports_itself_is_an_error_with_its_words() -> None:
 def test_a_crash_is_an_error_with_type_and_message(crash: Exception, caplog: pytest.LogCaptureFixture) -> None:
     result = answer(crash)
     assert result["isError"] is True
-    told = "RuntimeError: " if isinstance(crash, StopIteration) else f"{type(crash).__name__}: {crash}"
-    assert text(result).startswith(f"Tool crashed: {told}")
+    message = "RuntimeError: " if isinstance(crash, StopIteration) else f"{type(crash).__name__}: {crash}"
+    assert text(result).startswith(f"Tool crashed: {message}")
     assert "Traceback" not in text(result)
     assert caplog.records[-1].exc_info is not None
 
@@ -203,7 +203,7 @@ def test_a_value_that_cannot_be_sent_is_a_crash_of_the_tool(value: Any) -> None:
 OUTPUT: Mapping[str, Any] = {"total": {"type": "integer", "required": True}}
 
 
-def test_a_structured_result_is_held_to_the_output_schema() -> None:
+def test_a_structured_result_is_checked_against_the_output_schema() -> None:
     assert answer({"total": 3}, output=OUTPUT)["structuredContent"] == {"total": 3}
     refused = answer({"total": "three"}, output=OUTPUT)
     assert refused["isError"] is True
@@ -224,7 +224,7 @@ def test_a_result_without_structured_data_does_not_fit_an_output_schema(value: A
 
 
 @pytest.mark.parametrize("value", [ToolError("no"), Result([], is_error=True)])
-def test_a_failure_is_not_held_to_an_output_schema(value: Any) -> None:
+def test_a_failure_is_not_checked_against_the_output_schema(value: Any) -> None:
     result = answer(value, output=OUTPUT)
     assert result["isError"] is True
     assert "does not fit" not in str(result["content"])

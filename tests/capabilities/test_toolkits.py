@@ -1,4 +1,4 @@
-"""Toolkits: what their marks and options make of functions."""
+"""Toolkits: how marks and options turn functions into tools."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_every_option_may_be_given() -> None:
     }
 
 
-def test_what_is_not_said_is_not_on_the_wire() -> None:
+def test_options_that_are_not_given_are_not_on_the_wire() -> None:
     class Kit(Toolkit):
         @tool
         def bare(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Toolkits that are refused where they are written, and what is said of them."""
+"""Toolkits that are refused when they are defined, and the error messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_only_true_and_false_say_whether_a_tool_is_hidden(option: dict[str, Any]
 
 
 def refused(*marks: Any, take: Any = None) -> str:
-    """What defining a toolkit with one so marked function says."""
+    """The error message for a toolkit with a function that is marked like this."""
 
     def subject(self: object, args: object, ctx: object) -> None: ...
 
@@ -51,7 +51,7 @@ def test_more_than_args_and_ctx_is_refused() -> None:
 
 @pytest.mark.parametrize("second", [tool, tool(name="other")])
 @pytest.mark.parametrize("first", [tool, tool(name="one")])
-def test_a_tool_does_not_take_the_place_of_another_in_one_class(first: Any, second: Any) -> None:
+def test_two_tools_with_the_same_function_name_in_one_class_are_refused(first: Any, second: Any) -> None:
     with pytest.raises(DefinitionError, match=r"^Tool 'same': \S*Kit has two functions of that name\.$"):
 
         class Kit(Toolkit):
@@ -62,7 +62,7 @@ def test_a_tool_does_not_take_the_place_of_another_in_one_class(first: Any, seco
             def same(self) -> None: ...  # noqa: F811  # that is the mistake
 
 
-def test_a_tool_takes_the_place_of_another_in_a_class_of_its_own() -> None:
+def test_a_subclass_may_override_a_tool() -> None:
     class Kit(Toolkit):
         @tool
         def same(self) -> str:
@@ -158,7 +158,7 @@ def test_a_mark_without_a_function_is_refused() -> None:
             dangling = tool(name="x")
 
 
-def test_a_mark_on_something_that_is_no_function_is_refused() -> None:
+def test_a_mark_on_an_object_that_is_not_a_function_is_refused() -> None:
     with pytest.raises(DefinitionError, match="@tool"):
 
         class Kit(Toolkit):

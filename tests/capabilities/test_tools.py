@@ -42,7 +42,7 @@ def test_fields_are_the_arguments_and_the_docstring_is_the_description() -> None
     }
 
 
-def test_fields_are_attributes_while_it_runs() -> None:
+def test_fields_are_attributes_during_execution() -> None:
     assert call(new_hub(Calculator), "calculator", a=1)["structuredContent"] == {"result": 2.0}
 
 
@@ -65,7 +65,7 @@ def test_a_component_is_one_record_that_takes_args_and_ctx() -> None:
     }
 
 
-def test_calls_that_overlap_do_not_see_each_others_fields() -> None:
+def test_overlapping_calls_do_not_share_fields() -> None:
     all_are_here = asyncio.Barrier(3)
 
     class Wait(Tool):
@@ -82,7 +82,7 @@ def test_calls_that_overlap_do_not_see_each_others_fields() -> None:
     assert asyncio.run(scenario()) == ["0", "1", "2"]
 
 
-def test_an_instance_brings_values_that_are_no_arguments() -> None:
+def test_private_attributes_of_an_instance_are_not_arguments() -> None:
     class Greeter(Tool):
         name: str
         _greeting = "hello"
@@ -138,7 +138,7 @@ def test_too_many_parameters_are_refused_naming_the_class() -> None:
         ({"name": "no spaces"}, "'no spaces' is not usable"),
     ],
 )
-def test_a_wrong_option_is_refused_when_the_class_is_defined(options: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_option_is_refused_when_the_class_is_defined(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(DefinitionError, match=sentence):
         type("Bad", (Tool,), {"execute": lambda self: None}, **options)
 

@@ -1,4 +1,4 @@
-"""Results that are JSON already: nobody looks into them on their way to a client, and whoever does finds data."""
+"""Results that are raw JSON: not parsed on the way to a client, and decoded for other tools."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from waypost.capabilities.results import decode_result, to_result
         (b"null", "", None),
     ],
 )
-def test_json_is_shaped_like_the_value_that_it_stands_for(json: bytes, text: str, data: Any) -> None:
+def test_raw_json_becomes_the_same_result_as_its_value(json: bytes, text: str, data: Any) -> None:
     result = decode_result(to_result(Raw(json)))
     assert (result.text, result.structured, result.is_error) == (text, data, False)
 
 
-def test_a_client_gets_it_as_it_came_and_another_tool_gets_data() -> None:
+def test_a_client_gets_raw_json_unchanged_and_another_tool_gets_data() -> None:
     hub = Hub("test", version="1")
 
     @hub.tool(input_schema={"type": "object"})
@@ -44,7 +44,7 @@ def test_a_client_gets_it_as_it_came_and_another_tool_gets_data() -> None:
     assert call(hub, "near")["structuredContent"] == {"result": 3.0}
 
 
-def test_what_cannot_be_opened_is_a_failed_call_for_whoever_looks_into_it() -> None:
+def test_raw_json_that_cannot_be_decoded_is_a_failed_call_for_another_tool() -> None:
     hub = Hub("test", version="1")
 
     @hub.tool(input_schema={"type": "object"})

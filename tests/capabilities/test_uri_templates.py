@@ -14,7 +14,7 @@ VALUES = {"var": "value", "hello": "Hello World!", "half": "50%", "path": "/foo/
 
 literals = st.text(string.ascii_letters + string.digits + "-._~:/?=&+*()", max_size=5)
 values = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-# What stands in a reserved expansion may be encoded already, so only text without % comes back as it was.
+# The value of a reserved expansion may be encoded already, so only text without % round-trips.
 reserved = values.filter(lambda value: "%" not in value)
 
 
@@ -40,14 +40,14 @@ def test_expansion_follows_rfc_6570(template: str, uri: str) -> None:
     assert UriTemplate(template).expand(**VALUES) == uri
 
 
-def test_reserved_expansion_keeps_what_is_encoded_already() -> None:
+def test_reserved_expansion_keeps_encoded_characters() -> None:
     assert UriTemplate("{+a}").expand(a="x%20y") == "x%20y"
     assert UriTemplate("{a}").expand(a="x%20y") == "x%2520y"
 
 
 @settings(deadline=None)
 @given(st.lists(values, min_size=1, max_size=4), st.data())
-def test_matching_an_expansion_gives_the_values_back(given_values: list[str], data: st.DataObject) -> None:
+def test_matching_an_expansion_returns_the_values(given_values: list[str], data: st.DataObject) -> None:
     variables = {f"v{number}": value for number, value in enumerate(given_values)}
     text = "x://" + "/".join(f"{data.draw(literals)}{{{name}}}" for name in variables)
     tail = data.draw(st.sampled_from(["", "/{+rest}", "{#rest}"]))
@@ -60,7 +60,7 @@ def test_matching_an_expansion_gives_the_values_back(given_values: list[str], da
 
 @settings(deadline=None)
 @given(st.text(max_size=30))
-def test_matching_never_fails_and_what_it_finds_expands_to_an_equal_address(uri: str) -> None:
+def test_matching_never_fails_and_the_found_values_match_again(uri: str) -> None:
     template = UriTemplate("a:{one}/{two}")
     found = template.match(uri)
     if found is not None:

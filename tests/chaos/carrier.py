@@ -21,7 +21,7 @@ def _write(line: str) -> None:
 
 
 async def carry(payload: dict[str, str]) -> dict[str, str]:
-    """Have an effect that must not be repeated."""
+    """Write a line that must be written only once."""
     _write(f"once {payload['ticket']} -\n")
     await asyncio.sleep(PAUSE)
     return payload

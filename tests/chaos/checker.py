@@ -71,13 +71,22 @@ class Toll:
     invoked: float
 
 
+@dataclass
+class Hold:
+    """A call that has one of its principal's slots while it runs, by the same clock."""
+
+    invoked: float
+    began: float = inf
+    ended: float = inf
+
+
 def digest_of(ticket: str) -> str:
-    """What a history says of the arguments of a submit."""
+    """The digest of a submit's arguments that a history holds."""
     return sha256(f'{{"ticket":"{ticket}"}}'.encode()).hexdigest()
 
 
 def check_instances(calls: Iterable[Call], histories: Mapping[str, Sequence[HistoryEntry]]) -> list[str]:
-    """What contradicts the histories, one sentence each."""
+    """Find answers that contradict the histories; one sentence for each."""
     of_workflow: defaultdict[str, list[Call]] = defaultdict(list)
     for call in calls:
         if call.workflow:
@@ -128,7 +137,7 @@ def _find_moments(workflow: str, calls: Sequence[Call], wrote: Mapping[int, Call
 
 
 def check_runs(runs: Iterable[TaskRun], ledger: Iterable[str]) -> list[str]:
-    """What is wrong with tasks and calls: of those whose tools are not idempotent, one effect each at most."""
+    """Find problems of tasks and calls: with a tool that is not idempotent, each has at most one effect."""
     effects = Counter(ledger)
     return [problem for run in runs for problem in _check_run(run, effects[run.ticket])]
 
@@ -154,7 +163,7 @@ def _check_run(run: TaskRun, effects: int) -> list[str]:
 
 
 def check_rate(tolls: Iterable[Toll], ran: Mapping[str, float], limit: int, window: float) -> list[str]:
-    """Where a limit of so many calls in any window was exceeded.
+    """Find windows with more calls than the limit.
 
     A call was admitted after its client sent it and before it ran: calls all of which did both within one window were
     admitted in it. One that a stopped process ran late may have been admitted in any window before.
@@ -166,4 +175,25 @@ def check_rate(tolls: Iterable[Toll], ran: Mapping[str, float], limit: int, wind
         admitted = sum(end < start + window for _, end in later)
         if admitted > limit:
             problems.append(f"{admitted} calls were admitted within {window:g} s from {start}, {limit} are allowed.")
+    return problems
+
+
+def check_running(holds: Iterable[Hold], limit: int, longest: float) -> list[str]:
+    """Find moments with more concurrent calls than the limit, among calls of at most `longest` seconds.
+
+    A longer call was in a process that was stopped or could not renew its slots. Other calls may have the slots by
+    then, so it counts only at the moment it began, as does a killed call, whose end is unknown.
+    """
+    steps: list[tuple[float, int]] = []
+    for hold in holds:
+        if hold.began - hold.invoked > longest:
+            continue
+        ended = hold.ended if hold.ended - hold.invoked <= longest else hold.began
+        steps += (hold.began, 1), (ended, -1)
+    running, problems, is_over = 0, [], False
+    for moment, step in sorted(steps, key=lambda one: (one[0], -one[1])):
+        running += step
+        if running > limit and not is_over:
+            problems.append(f"{running} calls of a principal ran at once at {moment}, {limit} are allowed.")
+        is_over = running > limit
     return problems

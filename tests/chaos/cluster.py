@@ -22,7 +22,8 @@ from tests.chaos import carrier, mill
 from tests.chaos.balancer import Balancer, balancing
 from tests.chaos.freezing_proxy import FreezingProxy, freezing_proxy, proxying
 from tests.cli.shell import Serving, environment, serving
-from tests.nats import NatsServer, free_port
+from tests.nats import NatsServer
+from tests.ports import free_port
 from tests.postgres import running_server
 
 REPLICAS: Final = ("a", "b", "c")
@@ -35,7 +36,7 @@ BusKind = Literal["nats", "postgres"]
 
 
 class KillableServer:
-    """A PostgreSQL of one's own, which may be killed and started again."""
+    """A PostgreSQL server of this test, which may be killed and started again."""
 
     def __init__(self, stack: ExitStack, settings: dict[str, str] | None = None) -> None:
         self._stack = stack
@@ -43,16 +44,16 @@ class KillableServer:
         self.url = stack.enter_context(running_server(self._directory, settings, keep=False))
 
     def kill(self) -> None:
-        """Kill the postmaster; those it leaves behind end by themselves."""
+        """Kill the postmaster; its child processes end by themselves."""
         os.kill(int((self._directory / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
 
     def start(self) -> None:
-        """Start it again, as soon as those are gone."""
+        """Start it again, as soon as the child processes are gone."""
         assert self._stack.enter_context(running_server(self._directory)) == self.url
 
 
 class Replica:
-    """One `waypost serve` at a time."""
+    """A replica: one `waypost serve` process at a time."""
 
     def __init__(
         self, name: str, folder: Path, link: FreezingProxy, bus_links: list[FreezingProxy], env: dict[str, str]
@@ -70,7 +71,7 @@ class Replica:
         self._hub: Serving | None = None
 
     async def start(self, balancer: Balancer) -> None:
-        """Start it, and let it have requests."""
+        """Start it and add it to the balancer."""
         self._folder.mkdir(exist_ok=True)
         stack = ExitStack()
         serve = serving(MILL, "--port", "0", "--data", self._folder, cwd=self._folder, **self._env)
@@ -79,7 +80,7 @@ class Replica:
         self.worker_port = urlsplit(self.hub.find_worker_url()).port or 0
 
     async def connect_worker(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to the port for workers of its process."""
+        """A connection to the worker port of its process."""
         return await asyncio.open_connection("127.0.0.1", self.worker_port)
 
     @property
@@ -89,7 +90,7 @@ class Replica:
         return self._hub
 
     async def end(self, number: signal.Signals) -> None:
-        """Send a signal that ends it, and wait for that."""
+        """Send a signal that ends it, and wait until it has ended."""
         self.hub.signal(number)
         await asyncio.to_thread(self._close)
 
@@ -100,7 +101,7 @@ class Replica:
             self.log += self.hub.lines
 
     async def stop(self) -> None:
-        """End it, whatever state it is in."""
+        """Kill it if it runs."""
         if self._served is not None:
             await self.end(signal.SIGKILL)
 
@@ -110,7 +111,7 @@ class Carrier:
 
     def __init__(self, folder: Path, link: FreezingProxy, url: str) -> None:
         self.link = link
-        """Its way to the replica."""
+        """Its proxy to the replica."""
         self._folder = folder
         self._url = url
         self._process: subprocess.Popen[bytes] | None = None
@@ -134,7 +135,7 @@ class Carrier:
 
 
 class Cluster:
-    """Everything that runs, and what can go wrong with it; each fault ends with everything in order again."""
+    """Every process of the cluster, and the faults it can have; each fault is repaired at its end."""
 
     def __init__(
         self,
@@ -185,13 +186,13 @@ class Cluster:
         return of_replicas | (of_bus if self.nats else {}) | (of_workers if self.carriers else {})
 
     async def cause(self, fault: str) -> None:
-        """Let something go wrong."""
+        """Cause a fault."""
         await self.faults[fault]()
         self.counted[fault] += 1
 
     @asynccontextmanager
     async def _faulty_replica(self) -> AsyncIterator[Replica]:
-        """A replica that nothing is wrong with yet, while at least one other is in order."""
+        """Pick a replica without a fault, provided that another one has none either."""
         async with self._at_once:
             replica = self._chance.choice([one for one in self.replicas if one.name not in self._faulty])
             self._faulty.add(replica.name)
@@ -208,7 +209,7 @@ class Cluster:
                 await replica.start(self.balancer)
 
     async def freeze_replica(self) -> None:
-        """SIGSTOP for so long that others take its work over, then SIGCONT."""
+        """SIGSTOP for long enough that others take over its work, then SIGCONT."""
         async with self._faulty_replica() as replica:
             replica.hub.signal(signal.SIGSTOP)
             try:
@@ -217,12 +218,12 @@ class Cluster:
                 replica.hub.signal(signal.SIGCONT)
 
     async def freeze_link(self) -> None:
-        """A network between a replica and PostgreSQL that delivers nothing, and later everything."""
+        """Hold up all traffic between a replica and PostgreSQL, and deliver it later."""
         async with self._faulty_replica() as replica:
             await self._hold([replica.link], 7.0)
 
     async def drop_link(self) -> None:
-        """A network that is cut: connections end, and new ones are not answered."""
+        """Cut the network: connections end, and new ones get no answer."""
         async with self._faulty_replica() as replica:
             await self._hold([replica.link], 3.0, drop=True)
 
@@ -269,11 +270,11 @@ class Cluster:
             await asyncio.to_thread(self.postgres.start)
 
     async def kill_one_nats(self) -> None:
-        """One of three NATS servers goes and comes back without anything."""
+        """Kill one of three NATS servers and start an empty one."""
         await self._restart_nats([self._chance.choice(self.nats)])
 
     async def kill_all_nats(self) -> None:
-        """All of them."""
+        """Kill all NATS servers and start empty ones."""
         await self._restart_nats(self.nats)
 
     async def _restart_nats(self, servers: list[NatsServer]) -> None:

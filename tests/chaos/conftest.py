@@ -18,5 +18,5 @@ AS_LONG_AS_IT_TAKES: Final = pytest.mark.timeout(300 + 3 * REPLICAS_S)
 
 
 def rounds(usual: int) -> int:
-    """How often to do it: as often as `make test` has time for, or as often as `WAYPOST_SOAK_ROUNDS` says."""
+    """The number of rounds: few in `make test`, or that of `WAYPOST_SOAK_ROUNDS`."""
     return int(os.environ.get(SOAK, usual))

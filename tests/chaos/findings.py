@@ -1,4 +1,4 @@
-"""What is wrong with a database after a crash, judged by its rows alone and by what was acknowledged."""
+"""Problems of a database after a crash, judged by its rows and by the acknowledged writes."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from typing import Any
 
 import apsw
 
-from tests.chaos.load import SCOPE, Told
+from tests.chaos.load import SCOPE, Acknowledgement
 
 Rows = Callable[[str], Sequence[Sequence[Any]]]
 
 
-def in_file(path: Path, told: Iterable[Told]) -> list[str]:
-    """What is wrong with a SQLite file; whoever looks finishes what the crash left, as every opener does."""
+def in_file(path: Path, message: Iterable[Acknowledgement]) -> list[str]:
+    """Problems of a SQLite file; opening it for this recovers it from the crash, as every opener does."""
     with closing(apsw.Connection(str(path))) as connection:
         (found,) = connection.execute("PRAGMA integrity_check").fetchall()
         if found != ("ok",):
             return [f"The file is damaged: {found}"]
-        return in_rows(lambda text: connection.execute(text).fetchall(), told)
+        return in_rows(lambda text: connection.execute(text).fetchall(), message)
 
 
-def in_copy(path: Path, told: Iterable[Told]) -> list[str]:
-    """What is wrong with a SQLite file, seen in a copy, so that the next to open it finishes what the crash left."""
+def in_copy(path: Path, message: Iterable[Acknowledgement]) -> list[str]:
+    """Problems of a SQLite file, found in a copy, so that the file is still unrecovered for its next opener."""
     copy = path.with_name("copy.db")
     for ending in ("", "-wal"):
         source = path.with_name(path.name + ending)
         if source.exists():
             shutil.copyfile(source, copy.with_name(copy.name + ending))
     try:
-        return in_file(copy, told)
+        return in_file(copy, message)
     finally:
         for left in path.parent.glob("copy.db*"):
             left.unlink()
 
 
-def in_rows(rows: Rows, told: Iterable[Told]) -> list[str]:
-    """What is wrong with the rows of either engine."""
-    known = list(told)
+def in_rows(rows: Rows, message: Iterable[Acknowledgement]) -> list[str]:
+    """Problems of the rows, with either engine."""
+    known = list(message)
     return [*_histories(rows), *_instances(rows, known), *_once(rows), *_values(rows, known), *_jobs(rows, known)]
 
 
@@ -62,7 +62,7 @@ def _histories(rows: Rows) -> list[str]:
     return wrong
 
 
-def _instances(rows: Rows, known: Sequence[Told]) -> list[str]:
+def _instances(rows: Rows, known: Sequence[Acknowledgement]) -> list[str]:
     there = {(row[0], row[1]): json.loads(row[2]) for row in rows("SELECT instance, version, body FROM history")}
     moves = [one for one in known if one.what in ("instance", "once")]
     return [
@@ -73,7 +73,7 @@ def _instances(rows: Rows, known: Sequence[Told]) -> list[str]:
 
 
 def _once(rows: Rows) -> list[str]:
-    """A request is remembered with what it started, or neither happened."""
+    """A request and the instance it started are both stored, or neither is."""
     requests = {row[0]: row[1] for row in rows(f"SELECT key, answer FROM requests WHERE scope = '{SCOPE}'")}
     starts = {row[0]: row[1] for row in rows("SELECT instance, body FROM history WHERE version = 1")}
     odd = {key for key in starts if not key.startswith("shared-") and int(key.rpartition("-")[2]) % 2}
@@ -84,7 +84,7 @@ def _once(rows: Rows) -> list[str]:
     ]
 
 
-def _values(rows: Rows, known: Sequence[Told]) -> list[str]:
+def _values(rows: Rows, known: Sequence[Acknowledgement]) -> list[str]:
     there = {row[0]: (row[1], json.loads(row[2])) for row in rows("SELECT key, version, value FROM state")}
     wrong = []
     for one in known:
@@ -95,7 +95,7 @@ def _values(rows: Rows, known: Sequence[Told]) -> list[str]:
     return wrong
 
 
-def _jobs(rows: Rows, known: Sequence[Told]) -> list[str]:
+def _jobs(rows: Rows, known: Sequence[Acknowledgement]) -> list[str]:
     there = {f"{row[0]}/{row[1]}" for row in rows("SELECT queue, id FROM jobs")}
     by_kind: defaultdict[str, set[str]] = defaultdict(set)
     for one in known:

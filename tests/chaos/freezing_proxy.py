@@ -29,7 +29,7 @@ class FreezingProxy:
         self._thawed.clear()
 
     def thaw(self) -> None:
-        """Forward again, what was sent meanwhile first."""
+        """Forward again, beginning with the bytes sent meanwhile."""
         self._thawed.set()
 
     def drop(self) -> None:

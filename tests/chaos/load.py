@@ -1,4 +1,4 @@
-"""Work for a store: clients that change everything it keeps, and tell what was acknowledged and nothing else."""
+"""Load for a store: clients that change every kind of record and report each acknowledged write."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SCOPE: Final = "chaos"
 _RESERVED: Final = 0.3
 
 
-class Told(NamedTuple):
-    """What a client knows: that a version exists with a mark, a job was added, may be gone, is gone."""
+class Acknowledgement(NamedTuple):
+    """A fact known to a client: a version exists with a mark; a job was added, may be gone, or is gone."""
 
     what: Literal["instance", "once", "state", "job", "removing", "removed"]
     key: str
@@ -28,19 +28,19 @@ class Told(NamedTuple):
 
 
 class Load:
-    """Clients of one store; their names are never used again, what they share is."""
+    """Clients of one store; their own names are never reused, those of shared records are."""
 
-    def __init__(self, store: Store, name: str, tell: Callable[[Told], None]) -> None:
+    def __init__(self, store: Store, name: str, tell: Callable[[Acknowledgement], None]) -> None:
         self.unknown = 0
-        """Writes whose outcome nobody could tell."""
+        """Writes whose outcome is unknown."""
         self.last_success = 0.0
         self._store = store
         self._name = name
-        self._tell = tell
+        self._report = tell
         self._marks = count(1)
 
     async def run(self, clients: int = 4) -> None:
-        """Work for ever; what a store must not answer ends it."""
+        """Work until cancelled; an impossible answer of the store raises."""
         async with asyncio.TaskGroup() as group:
             for number in range(clients):
                 own = f"{self._name}-{number}"
@@ -58,13 +58,13 @@ class Load:
 
     def _note(self, what: Any, key: str, version: int, mark: str) -> None:
         self.last_success = time.monotonic()
-        self._tell(Told(what, key, version, mark))
+        self._report(Acknowledgement(what, key, version, mark))
 
     def _mark(self) -> str:
         return f"{self._name}/{next(self._marks)}"
 
     async def _start_and_move(self, own: str, number: int) -> None:
-        """An instance of one's own, from its start on; every other start is a request that is remembered with it."""
+        """Start and move an instance of its own; every other start has a stored request."""
         made, mark = _instance(f"{own}-{number}"), self._mark()
         once = None
         if number % 2:
@@ -75,7 +75,7 @@ class Load:
             await self._move(_instance(made.id, version))
 
     async def _move_shared(self, own: str, number: int) -> None:
-        """An instance that others move too, plainly or under a reservation; one that was abandoned is taken over."""
+        """Move a shared instance, with or without a reservation; take over abandoned reservations."""
         key = f"shared-{number % SHARED}"
         found = await self._store.instances.get(key)
         if found is None:

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from waypost import Context, Hub
+from waypost.capabilities.principals import ANONYMOUS
 from waypost.config.models import Workflow
+from waypost.identity.authentication import Authentication
+from waypost.identity.keys import Key, digest
 from waypost.kinds import convert
 from waypost.policy.rules import Rule
-from waypost.settings import Bus, Settings, Workers
+from waypost.settings import Bus, Server, Settings, Workers
 
 EFFECTS: Final = Path(os.environ.get("MILL_EFFECTS", os.devnull))
 HOLD: Final = EFFECTS.with_name("hold")
@@ -25,6 +28,12 @@ PAUSE: Final = 0.005
 MAX_TOLLS: Final = 6
 TOLL_WINDOW_S: Final = 2.0
 """So many calls of `toll` are admitted in any such time, at all replicas together."""
+MAX_RUNNING: Final = 64
+"""So many calls of one principal run at once, at all replicas together; those of all anonymous clients are fewer."""
+CROWD_KEY: Final = "crowd-key"
+"""The key of a principal that makes more."""
+HOLD_S: Final = 2.0
+"""How long each of its calls takes."""
 
 hub = Hub(
     "mill",
@@ -32,8 +41,11 @@ hub = Hub(
     store=os.environ.get("MILL_STORE"),
     settings=Settings(
         bus=Bus(url=os.environ.get("MILL_BUS", "auto")),
+        server=Server(max_running=MAX_RUNNING),
         workers=Workers(port=0) if "MILL_WORKERS" in os.environ else None,
     ),
+    # Lenient: workers need no token although there is a key.
+    auth=Authentication([Key("crowd", digest(CROWD_KEY))], anonymous=ANONYMOUS, lenient=True),
     policies=[
         Rule(
             name="tolls",
@@ -91,6 +103,17 @@ async def errand(ticket: str) -> str:
 async def toll(ticket: str) -> str:
     """Say when a call ran that a rate limit admitted, by the clock of all processes of the machine."""
     _write(f"toll {ticket} {time.monotonic()}\n")
+    return ticket
+
+
+@hub.tool
+async def hold(ticket: str) -> str:
+    """Take a while, and say when it began and ended."""
+    _write(f"begin {ticket} {time.monotonic()}\n")
+    try:
+        await asyncio.sleep(HOLD_S)
+    finally:
+        _write(f"end {ticket} {time.monotonic()}\n")
     return ticket
 
 

@@ -1,4 +1,4 @@
-"""Clients of a mill that is killed under them: each moves one instance on, and writes down what it was answered."""
+"""Clients of a mill that is killed meanwhile: each moves one instance and records the answers it gets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 import aiohttp
 
 from tests.chaos.checker import Call
-from tests.chaos.verdict import Evidence, Told
+from tests.chaos.verdict import Evidence, KnownAnswer
 from tests.chaos.visitor import Refused, Visitor
 
 Json = dict[str, Any]
@@ -23,12 +23,12 @@ RESOLUTIONS: Final = ("retry", "succeeded", "failed")
 
 
 def can_go(stands: Json) -> bool:
-    """Whether it is somebody's turn; an instance that goes on by itself shows no transitions."""
+    """Whether a client can move the instance; one that moves by itself shows no transitions."""
     return stands.get("status") == "waiting_for_action" and any(one["rel"] == "transition" for one in stands["links"])
 
 
 class Miller:
-    """Moves one instance on for ever, whichever hub is there: its own, or one that others move too."""
+    """Moves one instance, its own or a shared one, until cancelled, with the hub that runs at the time."""
 
     def __init__(
         self, mill: Mill, name: str, kind: str, shared: asyncio.Future[str] | None = None, *, is_first: bool = True
@@ -43,7 +43,7 @@ class Miller:
         """Whether it starts the instance that is shared."""
 
     async def work(self) -> None:
-        """Start an instance and move it on until cancelled; a hub that goes away is waited for."""
+        """Start an instance and move it until cancelled; wait for the hub while it is away."""
         stands = await self._started()
         while True:
             stands = await self._step(stands)
@@ -60,19 +60,19 @@ class Miller:
                 return stands
 
     async def _step(self, stands: Json) -> Json:
-        """Do what can be done next; where the instance stands then."""
+        """Do the next possible step and return the instance's view after it."""
         try:
             if can_go(stands):
                 return await self._submit(stands)
             if stands.get("status") in ("unknown_outcome", "chain_failed"):
-                return await self._mill.settle(stands, self._chance)
+                return await self._mill.resolve_instance(stands, self._chance)
             await asyncio.sleep(0 if "error" in stands else _GLANCE)
         except self._mill.gone:
             pass
         return await self._mill.look(stands["workflowId"])
 
     async def _submit(self, stands: Json) -> Json:
-        """Take the only transition; with a request id, a submit that nobody answered is made again as it was."""
+        """Submit the only transition; an unanswered submit with a request id is repeated unchanged."""
         number = next(self._numbers)
         ticket = f"{self._name}-{number}"
         link = next(link for link in stands["links"] if link["rel"] == "transition")
@@ -86,13 +86,13 @@ class Miller:
 
 
 class Mill:
-    """The hub that is there now, if there is one, and what is known about its workflows."""
+    """The hub that runs now, if any, and the evidence about its workflows."""
 
     def __init__(self, visitor: Visitor, gone: tuple[type[Exception], ...] = GONE) -> None:
         self.pause = 0.0
         """Seconds between the calls of a client."""
         self.gone = gone
-        """The errors that clients have to expect: nobody knows then whether the call had an effect."""
+        """The errors that clients have to expect, after which it is unknown whether the call had an effect."""
         self.evidence = Evidence()
         self.unknown = 0
         """How often an outcome was unknown."""
@@ -102,30 +102,30 @@ class Mill:
         self._there = asyncio.Event()
 
     def opens(self, url: str) -> None:
-        """A hub is there."""
+        """Use the hub at a URL."""
         self._url = url
         self._there.set()
 
     def closes(self) -> None:
-        """There is none."""
+        """No hub runs now; calls wait."""
         self._there.clear()
 
     def note(self, workflow: str, ticket: str = "", expected: int = 0) -> Call:
-        """A call that is about to be made."""
+        """Record a call that is about to be made."""
         call = Call(time.monotonic(), workflow, ticket, expected)
         self.evidence.calls.append(call)
         return call
 
     @asynccontextmanager
     async def patient(self) -> AsyncIterator[None]:
-        """Expect that the hub goes away, and wait a moment then."""
+        """Ignore that the hub goes away, after a short wait."""
         try:
             yield
         except self.gone:
             await asyncio.sleep(_GLANCE)
 
     async def call(self, tool: str, noted: Call | None = None, **arguments: Any) -> Json:
-        """What a tool of the hub answers, written down."""
+        """Call a tool of the hub, record the answer and return it."""
         await self._there.wait()
         noted = noted or self.note(arguments.get("workflowId", ""))
         noted.attempts += 1
@@ -134,18 +134,18 @@ class Mill:
             raise Refused(200, result)
         answer: Json = result["structuredContent"]
         noted.answer(time.monotonic(), answer)
-        self.evidence.told.append(Told(answer["workflowId"], answer["version"], answer["state"]))
+        self.evidence.answers.append(KnownAnswer(answer["workflowId"], answer["version"], answer["state"]))
         self.answers.release()
         return answer
 
     async def look(self, workflow_id: str) -> Json:
-        """Where an instance stands, as soon as somebody tells."""
+        """The view of an instance, as soon as a hub answers."""
         while True:
             async with self.patient():
                 return await self.call("workflow.get", workflowId=workflow_id)
 
-    async def settle(self, stands: Json, chance: random.Random) -> Json:
-        """Decide about an outcome that nobody knows, or let a chain go on, by following a link."""
+    async def resolve_instance(self, stands: Json, chance: random.Random) -> Json:
+        """Resolve an unknown outcome or resume a chain, by following a link."""
         links = {link["args"].get("resolve", link["rel"]): link["args"] for link in stands["links"]}
         if stands["status"] == "unknown_outcome":
             assert stands["error"]["code"] == "UNKNOWN_OUTCOME"
@@ -161,7 +161,7 @@ class Mill:
 
 @asynccontextmanager
 async def working(millers: list[Miller]) -> AsyncIterator[None]:
-    """Clients that work until the block ends; one that finds something impossible ends the block."""
+    """Run clients until the block ends; an impossible answer to one of them ends the block."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(miller.work()) for miller in millers]
         yield

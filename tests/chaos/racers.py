@@ -20,12 +20,12 @@ from waypost.kinds import convert
 from waypost.stores.postgres import PostgresDatabase
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
-from waypost.workflows import workflows as workflows  # imported once, for all who are forked
+from waypost.workflows import workflows as workflows  # imported once, for all forked processes
 from waypost.workflows.views import Answer
 
 ADA: Final = DetachedCaller(Principal("ada"), FROM_OUTSIDE)
 QUORUM: Final = 3
-ENDING: Final = 20.0
+ENDING: Final = 60.0
 Json = dict[str, Any]
 
 _context: Final = multiprocessing.get_context("forkserver")
@@ -34,13 +34,13 @@ _context.set_forkserver_preload(["tests.chaos.racers", "tests.chaos.writers"])
 
 @dataclass(frozen=True)
 class Track:
-    """Where a race is run: the store, and the file that whoever runs something writes a line to."""
+    """The store of a race, and the file to which each run writes a line."""
 
     where: Path | str
     runs: Path
 
     def store(self) -> Store:
-        """A store there."""
+        """A connection to the store."""
         database = PostgresDatabase(self.where) if isinstance(self.where, str) else SqliteDatabase(self.where)
         return Store(database)
 
@@ -50,7 +50,7 @@ class Track:
 
 
 def race(runs: Path) -> Workflow:
-    """The workflow that is raced for: one move for each way of making it."""
+    """The workflow of the race: one transition for each way to take it."""
     append = {"kind": "cli", "command": "/bin/sh", "args": ["-c", 'echo "$IDEMPOTENCY_KEY" >> "$0"', str(runs)]}
     moves = {
         "move": {"target": "done"},
@@ -87,7 +87,7 @@ async def racing_hub(track: Track) -> AsyncIterator[Hub]:
 
 @dataclass(frozen=True)
 class Orders:
-    """What a racer is to do, all at once: submit with these request ids, or approve as these people."""
+    """The concurrent calls of a racer: submits with these request ids, or approvals by these principals."""
 
     track: Track
     what: Literal["submit", "approve"]
@@ -98,7 +98,7 @@ class Orders:
 
 
 async def all_at_once(hub: Hub, orders: Orders) -> list[Json]:
-    """What came of each."""
+    """Make all calls at once and return their answers."""
     one = submitted if orders.what == "submit" else approved
     return await asyncio.gather(*(one(hub, orders, name) for name in orders.names))
 
@@ -106,11 +106,11 @@ async def all_at_once(hub: Hub, orders: Orders) -> list[Json]:
 async def submitted(hub: Hub, orders: Orders, request_id: str) -> Json:
     """The answer to a submit on version 1."""
     engine = hub.workflows.engine
-    return told(await engine.submit(orders.about, 1, orders.transition, {}, ADA, request_id=request_id))
+    return read_answer(await engine.submit(orders.about, 1, orders.transition, {}, ADA, request_id=request_id))
 
 
 async def approved(hub: Hub, orders: Orders, person: str) -> Json:
-    """Whether somebody's approval counted."""
+    """The answer to an approval."""
     try:
         await hub.workflows.engine.approvals.approve(orders.about, Principal(person, ("human",)), "cli")
     except WorkflowRefused as error:
@@ -118,8 +118,8 @@ async def approved(hub: Hub, orders: Orders, person: str) -> Json:
     return {"by": person}
 
 
-def told(answer: Answer) -> Json:
-    """An answer, after making sure that a refusal is one."""
+def read_answer(answer: Answer) -> Json:
+    """An answer, checked to be a result or a proper refusal."""
     assert answer.refused == ("error" in answer.data)
     return answer.data
 
@@ -138,7 +138,7 @@ async def _race(orders: Orders, pipe: Connection) -> None:
 
 @contextmanager
 def racer(orders: Orders) -> Iterator[Connection]:
-    """A process that says that it is ready, waits for a word, and tells what came of it."""
+    """A process that reports that it is ready, waits for a message, and sends its answers."""
     pipe, theirs = _context.Pipe()
     process = _context.Process(target=_run, args=(orders, theirs), daemon=True)
     process.start()
@@ -156,7 +156,7 @@ def racer(orders: Orders) -> Iterator[Connection]:
 
 
 def two_processes(first: Orders, second: Orders) -> list[Json]:
-    """What came of a race between two processes."""
+    """The answers of a race between two processes."""
     with racer(first) as one, racer(second) as other:
         for pipe in (one, other):
             pipe.send("go")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.chaos.balancer import Balancer, balancing
 from tests.contract.conftest import asynchronous
-from tests.nats import free_port
+from tests.ports import free_port
 
 HEALTHY: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 DRAINING: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
@@ -23,7 +23,7 @@ LOST: Final = b""
 
 @asynccontextmanager
 async def replicas(*answers: bytes) -> AsyncIterator[tuple[Balancer, list[int]]]:
-    """A balancer before replicas that answer so, and the places of those that were asked, in order."""
+    """A balancer before replicas with these answers, and the indexes of the replicas asked, in order."""
     asked: list[int] = []
 
     def serve(place: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], asyncio.Task[None]]:
@@ -60,14 +60,14 @@ async def test_requests_go_to_all_replicas_in_turn() -> None:
 
 
 @asynchronous
-async def test_what_a_draining_replica_refuses_goes_to_the_next() -> None:
+async def test_a_request_refused_by_a_draining_replica_goes_to_the_next() -> None:
     async with replicas(DRAINING, HEALTHY) as (balancer, asked):
         assert [await post(balancer.url) for _ in range(2)] == [200, 200]
         assert sorted(asked) == [0, 1, 1]
 
 
 @asynchronous
-async def test_what_no_replica_takes_is_refused() -> None:
+async def test_a_request_that_no_replica_takes_is_refused() -> None:
     async with replicas(DRAINING) as (balancer, asked):
         balancer.add("gone", f"http://127.0.0.1:{free_port()}")
         assert await post(balancer.url) == 503
@@ -75,7 +75,7 @@ async def test_what_no_replica_takes_is_refused() -> None:
 
 
 @asynchronous
-async def test_what_may_have_begun_is_not_sent_again() -> None:
+async def test_a_request_that_may_have_begun_is_not_sent_again() -> None:
     async with replicas(LOST, LOST) as (balancer, asked):
         with pytest.raises(aiohttp.ClientError):
             await post(balancer.url)

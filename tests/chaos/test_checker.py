@@ -9,7 +9,17 @@ from typing import Final
 
 import pytest
 
-from tests.chaos.checker import Call, TaskRun, Toll, check_instances, check_rate, check_runs, digest_of
+from tests.chaos.checker import (
+    Call,
+    Hold,
+    TaskRun,
+    Toll,
+    check_instances,
+    check_rate,
+    check_running,
+    check_runs,
+    digest_of,
+)
 from tests.contract.linearizability import Operation, Read, Swap, is_linearizable
 from waypost.stores.instances import HistoryEntry
 
@@ -162,3 +172,21 @@ def test_calls_that_may_have_been_admitted_in_different_windows_are_allowed() ->
     assert check_rate(tolls(0, 1, 1.8), ran(0.1, 1.1, 2.1), 2, 2.0) == []
     assert check_rate(tolls(0, 1, 1.8, 1.9), ran(0.1, 1.1), 2, 2.0) == []
     assert check_rate([], {}, 0, 2.0) == []
+
+
+def test_more_calls_at_once_than_a_limit_allows_are_found() -> None:
+    holds = [Hold(0, 1, 4), Hold(0, 2, 5), Hold(2, 3, 6)]
+    assert check_running(holds, 2, 10) == ["3 calls of a principal ran at once at 3, 2 are allowed."]
+    assert check_running([*holds, Hold(7, 8), Hold(7, 8, 9), Hold(7, 8, 9)], 2, 10)[1:] == [
+        "3 calls of a principal ran at once at 8, 2 are allowed."
+    ]
+    assert check_running(holds, 3, 10) == []
+
+
+def test_calls_that_ran_one_after_the_other_or_in_a_stopped_process_are_allowed() -> None:
+    assert check_running([Hold(0, 1, 4), Hold(0, 1, 4), Hold(1, 4.5, 6), Hold(0)], 2, 10) == []
+    # One began before its process was stopped, one after that, and one was killed.
+    assert check_running([Hold(0, 1, 40), Hold(0, 30, 32), Hold(0, 1)], 1, 10) == [
+        "2 calls of a principal ran at once at 1, 1 are allowed."
+    ]
+    assert check_running([Hold(0, 1, 40), Hold(0, 30, 32), Hold(2, 3), Hold(28, 30, 31)], 1, 10) == []

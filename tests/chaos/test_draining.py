@@ -22,7 +22,7 @@ DEADLINE: Final = 120.0
 
 @contextmanager
 def two_desks(folder: Path, store: str, drain_ms: int = 60_000) -> Iterator[Pair]:
-    """Two replicas, of which the first one may take this long to drain."""
+    """Two replicas; the first has this drain timeout."""
     with (
         desk_in(folder / "b", DESK_STORE=store) as second,
         desk_in(folder / "a", DESK_STORE=store, DESK_DRAIN_MS=str(drain_ms)) as first,
@@ -44,13 +44,13 @@ def linger(visitor: Visitor, url: str, folder: Path) -> asyncio.Task[dict[str, A
 
 
 async def terminate(pair: Pair) -> None:
-    """Ask the first one to stop, and wait until it drains."""
+    """Ask the first replica to stop, and wait until it drains."""
     pair.first.signal(signal.SIGTERM)
     await asyncio.to_thread(pair.first.wait_for, "draining: ")
 
 
 async def end(pair: Pair) -> int:
-    """The exit code of the first one."""
+    """The exit code of the first replica."""
     return await asyncio.to_thread(pair.first.wait)
 
 
@@ -61,7 +61,7 @@ async def read(url: str, method: str = "GET", **more: Any) -> tuple[int, dict[st
 
 
 async def replicas_are(pair: Pair, *statuses: str) -> None:
-    """Wait until the second one knows replicas with these statuses."""
+    """Wait until the second replica knows replicas with these statuses."""
     key = json.loads((pair.folder / "b" / "hub.json").read_text())["key"]
     url = pair.b.replace("/mcp", "/api/v1/replicas")
 
@@ -152,7 +152,7 @@ def test_a_transition_that_runs_is_finished(tmp_path: Path, postgres_url: str) -
         asyncio.run(scenario(pair))
 
 
-def test_what_still_runs_after_the_time_to_drain_is_stopped(tmp_path: Path, postgres_url: str) -> None:
+def test_work_that_still_runs_after_the_drain_timeout_is_stopped(tmp_path: Path, postgres_url: str) -> None:
     async def scenario(pair: Pair) -> None:
         async with at_the_desk() as visitor:
             task = await visitor.start_task(pair.a, "endless", folder=str(tmp_path))

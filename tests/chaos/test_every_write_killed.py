@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ import pytest
 
 from tests.chaos.conftest import rounds
 from tests.chaos.test_hub_killed import check, kill
-from tests.cli.shell import serving
+from tests.cli.shell import Serving, serving
 from tests.fuzz.hub_under_test import ADMIN, ALICE, HubUnderTest, build_hub
 from tests.fuzz.senders import Answer, Gone, HttpSender, Silent, http_request, rpc
 from tests.fuzz.test_messages import session_headers, stateless_headers
@@ -33,6 +34,8 @@ ROUNDS: Final = 3
 MOST_ACKNOWLEDGED: Final = 150
 MAX_START_CPU_S: Final = 2.5
 """CPU time from the start to the first request: about 1 s, up to 1.6 s beside programs that share the cores."""
+MAX_SLOWER: Final = 2.0
+"""How many times longer than a new hub at the same moment, where that takes long as well."""
 SAMPLED: Final = 60
 """How much of the earlier rounds is looked at again."""
 pytestmark = pytest.mark.timeout(120 + 20 * rounds(ROUNDS))
@@ -64,7 +67,7 @@ def build_lasting_hub(folder: Path, more: str = "") -> None:
 
 
 class Fact(NamedTuple):
-    """Something that a hub acknowledged: a kind, an id, and what it said about it."""
+    """A write that a hub acknowledged: kind, id, and a value from the answer."""
 
     kind: str
     id: str
@@ -72,7 +75,7 @@ class Fact(NamedTuple):
 
 
 class Client:
-    """One connection, and what was acknowledged on it."""
+    """One connection, and the writes acknowledged on it."""
 
     def __init__(self, port: int, name: str, facts: list[Fact]) -> None:
         self.name = name
@@ -81,7 +84,7 @@ class Client:
         self._facts = facts
 
     def note(self, kind: str, id: str, value: str = "") -> None:
-        """Note what the hub acknowledged."""
+        """Record a write that the hub acknowledged."""
         self._facts.append(Fact(kind, id, value))
 
     def operate(self, method: str, path: str, body: Any = None) -> Answer:
@@ -138,7 +141,7 @@ def write_sessions(client: Client) -> None:
 
 
 def write_tasks(client: Client) -> None:
-    """Start tasks; each is known from then on, and finished or failed."""
+    """Start tasks; from then on each is found, finished or failed."""
     for number in count():
         result = client.call("work", {"text": f"{client.name}-{number}"})
         client.note("task", result["taskId"], f"{client.name}-{number}")
@@ -212,13 +215,22 @@ def reload_often(file: Path, stopped: threading.Event) -> None:
 
 @contextmanager
 def hub_in(folder: Path) -> Iterator[HubUnderTest]:
-    """The hub on its folder, which must start quickly whatever was left there."""
+    """The hub on its folder, which must start quickly after any kill."""
     with serving(folder / "waypost.yaml", "--port", "0", "--data", folder / "data", cwd=folder) as hub:
         under_test = HubUnderTest(hub)
-        user, system = Path(f"/proc/{hub.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-        cpu = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-        assert cpu < MAX_START_CPU_S, f"it took {cpu} s to start"
+        cpu = cpu_of(hub)
+        if cpu > MAX_START_CPU_S:
+            with serving(folder / "waypost.yaml", "--port", "0", "--data", folder / "new", cwd=folder) as new:
+                HubUnderTest(new)
+                assert cpu < MAX_SLOWER * cpu_of(new), f"it took {cpu} s to start, a new one {cpu_of(new)} s"
+            shutil.rmtree(folder / "new")
         yield under_test
+
+
+def cpu_of(hub: Serving) -> float:
+    """The CPU time that a hub has used, in seconds."""
+    user, system = Path(f"/proc/{hub.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def kill_at_random(folder: Path, name: str, chance: random.Random, facts: list[Fact]) -> None:
@@ -242,7 +254,7 @@ def kill_at_random(folder: Path, name: str, chance: random.Random, facts: list[F
 
 
 def run_writer(write: Callable[[Client], None], port: int, name: str, facts: list[Fact]) -> None:
-    """Write until the hub is gone; an answer that must not be is a fact of its own."""
+    """Write until the hub is gone; record an impossible answer as a fact of its own."""
     client = None
     try:
         client = Client(port, f"{name}-{write.__name__}".replace("_", "-"), facts)
@@ -257,13 +269,13 @@ def run_writer(write: Callable[[Client], None], port: int, name: str, facts: lis
 
 
 def find_lost(under_test: HubUnderTest, facts: list[Fact], ending: set[str]) -> list[str]:
-    """What was acknowledged and is not as it was."""
+    """Acknowledged writes that do not hold any more."""
     client = Client(under_test.port, "judge", [])
     ended = {fact.id for fact in facts if fact.kind == "ended"}
     wrong = [f"{fact}" for fact in facts if fact.kind == "wrong"]
     for fact in facts:
         if fact.id in ending and fact.id not in ended:
-            continue  # nobody knows whether it was ended
+            continue  # it is unknown whether it was ended
         if not holds(client, fact, is_ended=fact.id in ended):
             wrong.append(f"{fact}, ended: {fact.id in ended}")
     client.close()
@@ -271,7 +283,7 @@ def find_lost(under_test: HubUnderTest, facts: list[Fact], ending: set[str]) -> 
 
 
 def holds(client: Client, fact: Fact, *, is_ended: bool) -> bool:
-    """Whether a fact is as it was acknowledged."""
+    """Whether an acknowledged write still holds."""
     match fact.kind:
         case "session":
             return client.ping(fact.id) == (404 if is_ended else 200)

@@ -20,15 +20,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import apsw
 import pytest
 
 from tests.chaos.test_every_write_killed import Client, Fact, build_lasting_hub, holds
 from tests.cli.shell import serving, waypost
 from tests.fuzz.hub_under_test import HubUnderTest, build_hub
 from tests.fuzz.senders import Gone, HttpSender, Silent, http_request
+from tests.locks import hold_lock
 
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 60.0
 SIZE: Final = "16m"
 JUMP_S: Final = 3600
 
@@ -57,7 +57,7 @@ def hub_on(folder: Path, data: Path, **env: str) -> Iterator[HubUnderTest]:
 
 @contextmanager
 def client_of(under_test: HubUnderTest) -> Iterator[Client]:
-    """A client that is closed in the end."""
+    """A client that is closed when the block ends."""
     client = Client(under_test.port, "fault", [])
     try:
         yield client
@@ -66,7 +66,7 @@ def client_of(under_test: HubUnderTest) -> Iterator[Client]:
 
 
 def health(under_test: HubUnderTest) -> dict[str, Any]:
-    """What `/health` answers."""
+    """The response of `/health`."""
     with closing(HttpSender(under_test.port)) as sender:
         [answer] = sender.send([http_request("GET", "/health", {}, b"", under_test.port)])
     found: dict[str, Any] = json.loads(answer.body)
@@ -74,13 +74,13 @@ def health(under_test: HubUnderTest) -> dict[str, Any]:
 
 
 def add_document(client: Client, id: str) -> tuple[int, str]:
-    """Write something; the status, and the sentence if it was refused."""
+    """Add a document; return the status, and the error message if it was refused."""
     answer = client.operate("POST", "documents", {"id": id, "skill": "# A\n\n" + "text " * 1_000})
     return answer.status, json.loads(answer.body).get("error", "")
 
 
 def eventually(look: Callable[[], bool], otherwise: str) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     until = time.monotonic() + PATIENCE_S
     while not look():
         assert time.monotonic() < until, otherwise
@@ -88,7 +88,7 @@ def eventually(look: Callable[[], bool], otherwise: str) -> None:
 
 
 def assert_all_there(client: Client, ids: list[str]) -> None:
-    """Everything that was acknowledged can be read, and the audit is whole."""
+    """Check that every acknowledged document can be read and that the audit is intact."""
     assert [id for id in ids if client.operate("GET", f"document?id={id}").status != 200] == []
     assert json.loads(client.operate("GET", "audit/verify").body)["problems"] == []
 
@@ -199,8 +199,7 @@ def test_a_locked_database_is_named_in_time_and_used_again_when_it_is_free(tmp_p
     data = tmp_path / "data"
     with hub_on(tmp_path / "hub", data) as under_test, client_of(under_test) as client:
         assert add_document(client, "a/1")[0] == 201
-        with closing(apsw.Connection(str(data / "waypost.db"))) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with hold_lock(data / "waypost.db"):
             began = time.monotonic()
             status, sentence = add_document(client, "a/2")
             waited = time.monotonic() - began
@@ -208,7 +207,6 @@ def test_a_locked_database_is_named_in_time_and_used_again_when_it_is_free(tmp_p
             assert health(under_test)["db"] == "unavailable"
             assert waited < 15, "it waits 5 s, and a loaded machine longer"
             assert client.call("add", {"a": 1, "b": 2})["structuredContent"] == {"result": 3}
-            other.execute("ROLLBACK")
         eventually(lambda: add_document(client, "a/3")[0] == 201, "it does not write again")
         assert_all_there(client, ["a/1", "a/3"])
         assert under_test.crashes == []
@@ -255,7 +253,7 @@ class Clock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to live by this clock."""
+        """The environment of a process that uses this clock."""
         return {"LD_PRELOAD": str(self.library), "CLOCK_OFFSET": str(self._file)}
 
 

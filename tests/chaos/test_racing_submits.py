@@ -1,4 +1,4 @@
-"""Many submit on one version of an instance, or approve at once: what is run is run once, and one move is made."""
+"""Concurrent submits on one version of an instance, or concurrent approvals: the move is made and run once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from tests.chaos.racers import ADA, QUORUM, Json, Orders, Track, all_at_once, racing_hub, told, two_processes
+from tests.chaos.racers import ADA, QUORUM, Json, Orders, Track, all_at_once, racing_hub, read_answer, two_processes
 from tests.chaos.visitor import eventually
 from waypost import Hub
 from waypost.config.models import Workflow
@@ -38,7 +38,7 @@ def track(request: pytest.FixtureRequest, tmp_path: Path) -> Track:
 
 
 def on_hub(track: Track, work: Callable[[Hub], Coroutine[Any, Any, T]]) -> T:
-    """What somebody who has a hub of their own on the track does with it."""
+    """Run a function with a hub of its own on the track and return the result."""
 
     async def bounded() -> T:
         async with asyncio.timeout(DEADLINE), racing_hub(track) as hub:
@@ -49,14 +49,14 @@ def on_hub(track: Track, work: Callable[[Hub], Coroutine[Any, Any, T]]) -> T:
 
 async def started(hub: Hub) -> str:
     """A new instance at version 1."""
-    answer = told(await hub.workflows.engine.start("race", {}, ADA))
+    answer = read_answer(await hub.workflows.engine.start("race", {}, ADA))
     assert answer["version"] == 1
     workflow_id: str = answer["workflowId"]
     return workflow_id
 
 
 async def left_behind(hub: Hub, workflow_id: str) -> list[HistoryEntry]:
-    """The history of an instance at version 2, in a store that nothing is wrong with."""
+    """The history of an instance at version 2, after a check that the store is sound."""
     found = await hub.store.instances.get(workflow_id)
     assert found is not None
     assert (found.version, found.state, found.reservation) == (2, "done", None)
@@ -72,7 +72,7 @@ def codes(answers: Iterable[Json]) -> Counter[str]:
 
 
 def judge(track: Track, workflow_id: str, move: str, answers: list[Json]) -> None:
-    """One of many moved on, all others were told that the version is gone, and it ran once."""
+    """Check that one submit succeeded, all others got a version conflict, and the move ran once."""
     assert codes(answers) == {"": 1, STALE: MANY - 1}
     (won,) = (answer for answer in answers if "error" not in answer)
     assert (won["version"], won["state"]) == (2, "done")
@@ -124,7 +124,7 @@ def test_of_many_with_one_request_id_one_runs_and_all_are_answered_alike(track: 
     done = [answer for answer in answers if answer["version"] == 2]
 
     async def again(hub: Hub) -> Json:
-        return told(await hub.workflows.engine.submit(workflow_id, 1, move, {}, ADA, request_id="same"))
+        return read_answer(await hub.workflows.engine.submit(workflow_id, 1, move, {}, ADA, request_id="same"))
 
     later = on_hub(track, again)
     assert done
@@ -134,13 +134,13 @@ def test_of_many_with_one_request_id_one_runs_and_all_are_answered_alike(track: 
 
 
 async def asked(hub: Hub) -> tuple[str, str]:
-    """An instance that waits for people, and its approval."""
+    """An instance that waits for approval, and the approval."""
     workflow_id = await started(hub)
-    answer = told(await hub.workflows.engine.submit(workflow_id, 1, "agree", {}, ADA))
+    answer = read_answer(await hub.workflows.engine.submit(workflow_id, 1, "agree", {}, ADA))
     return workflow_id, answer["approval"]["id"]
 
 
-def test_people_who_approve_at_once_in_two_processes_count_once_each_and_the_move_is_made_once(track: Track) -> None:
+def test_concurrent_approvals_in_two_processes_count_once_each_and_the_move_runs_once(track: Track) -> None:
     workflow_id, approval = on_hub(track, asked)
     answers = two_processes(
         Orders(track, "approve", approval, ["ann", "ann", "bob", "cleo"]),
@@ -150,13 +150,13 @@ def test_people_who_approve_at_once_in_two_processes_count_once_each_and_the_mov
     entry = on_hub(track, lambda hub: left_behind(hub, workflow_id))[1].value
     assert len(set(counted)) == len(counted) == QUORUM
     assert sorted(one["by"] for one in entry["approvals"]) == sorted(counted)
-    told_codes = codes(answers)
-    assert told_codes.keys() <= {"", "APPROVAL_GIVEN", "APPROVAL_SETTLED"}
-    assert (told_codes[""], sum(told_codes.values())) == (QUORUM, 8)
+    found_codes = codes(answers)
+    assert found_codes.keys() <= {"", "APPROVAL_GIVEN", "APPROVAL_SETTLED"}
+    assert (found_codes[""], sum(found_codes.values())) == (QUORUM, 8)
 
 
-def test_who_comes_too_late_for_a_quorum_is_told_so_and_leaves_no_evidence(track: Track) -> None:
-    """Two give the last approval that is needed, at two hubs at once."""
+def test_an_approval_too_late_for_a_quorum_is_refused_and_leaves_no_evidence(track: Track) -> None:
+    """Two principals give the last missing approval at two hubs at once."""
 
     async def scenario() -> None:
         async with asyncio.timeout(DEADLINE), racing_hub(track) as one, racing_hub(track) as other:
@@ -172,21 +172,21 @@ def test_who_comes_too_late_for_a_quorum_is_told_so_and_leaves_no_evidence(track
                 (counted,) = (answer["by"] for answer in answers if "error" not in answer)
                 for version, hub in ((2, other), (3, one)):
                     move = "back" if version == 2 else "move"
-                    answer = told(await hub.workflows.engine.submit(workflow_id, version, move, {}, ADA))
+                    answer = read_answer(await hub.workflows.engine.submit(workflow_id, version, move, {}, ADA))
                     assert {proof["by"] for proof in answer["evidence"]} == {"ann", "bob", counted}
 
     asyncio.run(scenario())
 
 
-def test_a_move_that_was_taken_from_who_ran_it_is_not_run_again_by_it(tmp_path: Path) -> None:
-    """As when a process stands still for so long that others give it up, and somebody decides in the meantime."""
+def test_a_hub_does_not_rerun_a_move_that_was_taken_over(tmp_path: Path) -> None:
+    """A process stalls for so long that another takes over its move and resolves it."""
     track = Track(tmp_path / "store.db", tmp_path / "runs")
     runs: list[str] = []
 
     async def scenario(hub: Hub) -> None:
         @hub.tool
         async def stall(workflow: str) -> str:
-            """Run until somebody else has decided that it was not done."""
+            """Run until another process has recorded it as failed."""
             runs.append(workflow)
             found = await hub.store.instances.get(workflow)
             assert found is not None
@@ -199,8 +199,8 @@ def test_a_move_that_was_taken_from_who_ran_it_is_not_run_again_by_it(tmp_path: 
         calls = {"kind": "capability", "capability": "stall", "arguments": {"workflow": "$.workflow.id"}}
         stalls = {"target": "done", "executor": calls}
         define(hub, "stalling", {"open": {"transitions": {"stall": stalls}}, "done": {"terminal": True}})
-        begun = told(await hub.workflows.engine.start("stalling", {}, ADA))
-        answer = told(await hub.workflows.engine.submit(begun["workflowId"], 1, "stall", {}, ADA))
+        begun = read_answer(await hub.workflows.engine.start("stalling", {}, ADA))
+        answer = read_answer(await hub.workflows.engine.submit(begun["workflowId"], 1, "stall", {}, ADA))
         assert runs == [begun["workflowId"]]
         assert answer["error"]["code"] == STALE
 
@@ -224,12 +224,12 @@ def test_a_parent_that_another_hub_looks_at_goes_on_as_soon_as_its_child_ends(tr
             define(one, "child", {"here": {"transitions": {"on": on}}, "end": {"terminal": True}})
             ends = {"target": "end", "executor": {"kind": "workflow", "definitionId": "child"}}
             define(one, "parent", {"here": {"transitions": {"go": ends}}, "end": {"terminal": True}})
-            begun = told(await one.workflows.engine.start("parent", {}, ADA))
+            begun = read_answer(await one.workflows.engine.start("parent", {}, ADA))
             going = asyncio.create_task(one.workflows.engine.submit(begun["workflowId"], 1, "go", {}, ADA))
             await began.wait()
             await other.workflows.watch.recover()
             may_end.set()
-            answer = told(await going)
+            answer = read_answer(await going)
             assert (answer["version"], answer["status"]) == (2, "succeeded")
 
     asyncio.run(scenario())
@@ -240,7 +240,7 @@ def define(hub: Hub, name: str, states: Json) -> None:
     hub.workflow(name, convert({"initialState": next(iter(states)), "states": states}, Workflow))
 
 
-def test_what_recovery_takes_up_keeps_nothing_else_waiting(tmp_path: Path) -> None:
+def test_a_long_recovered_move_does_not_delay_other_recoveries(tmp_path: Path) -> None:
     """A parent whose child was never begun, and a chain that stopped: the child runs for long."""
     began, may_end = asyncio.Event(), asyncio.Event()
 

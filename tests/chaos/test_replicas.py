@@ -13,17 +13,18 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from itertools import count, cycle
+from math import inf
 from pathlib import Path
 from typing import Final, get_args
 
 import pytest
 
 from tests.chaos import mill as program
-from tests.chaos.checker import FINAL, TaskRun, Toll
+from tests.chaos.checker import FINAL, Hold, TaskRun, Toll
 from tests.chaos.cluster import BusKind, Cluster, three_replicas
 from tests.chaos.conftest import AS_LONG_AS_IT_TAKES, REPLICAS_S
 from tests.chaos.millers import GONE, Mill, Miller
-from tests.chaos.verdict import AT_REST, Effect, wrong_with
+from tests.chaos.verdict import Effect, is_moving, wrong_with
 from tests.chaos.visitor import Json, Refused, Visitor, visiting
 from waypost.errors import StoreError
 from waypost.stores.postgres import PostgresDatabase
@@ -36,6 +37,7 @@ AT_ONCE: Final = 3
 MAX_STUCK_S: Final = 60.0
 CALL_S: Final = 6.0
 PAUSE_S: Final = 0.02
+REREAD_S: Final = 1.0
 OF_EACH_KIND: Final = 2
 SHARED: Final = ("pure", "safe")
 """The kinds of which several clients move one instance too."""
@@ -45,18 +47,20 @@ REPEATABLE: Final = "round_trip"
 ERRAND: Final = "errand"
 CARRY: Final = "mill__carry"
 """The tool and the function of workers that are called, neither of which may be repeated."""
-NOT_BEGUN: Final = ("cannot be reached.", "was called.", "not found in namespace default.", "of this replica offers")
+NOT_BEGUN: Final = ("cannot be reached.", "was called.", "not found in namespace default.")
 """What the hub says of a call of a worker's function that certainly did not begin."""
 TOLL_PAUSE_S: Final = 0.1
 WORKER_CALLERS: Final = 8 if REPLICAS_S else 3
 TOLL_PAYERS: Final = 4 if REPLICAS_S else 2
 """A soak has the machine to itself; the short form shares it with other tests."""
+CROWD: Final = program.MAX_RUNNING + 16
+"""Clients of one principal, more than may run."""
 CARRIERS: Final = 2
 """How many replicas have a worker: calls at the third always cross replicas."""
 
 
 class Runner:
-    """Starts tasks, or calls, one after the other, and writes down what became of each."""
+    """Starts tasks or makes calls one after the other, and records the outcome of each."""
 
     def __init__(self, mill: Mill, visitor: Visitor, url: str, name: str) -> None:
         self._mill = mill
@@ -106,7 +110,7 @@ class Runner:
             await asyncio.sleep(PAUSE_S)
 
     async def call_workers(self) -> None:
-        """Call a worker's function again and again; a call that certainly did not begin is made again as it was."""
+        """Call a worker's function again and again; repeat a call that certainly did not begin unchanged."""
         while True:
             run = self._next(CARRY)
             while await self._is_refused(run):
@@ -115,7 +119,7 @@ class Runner:
             await asyncio.sleep(PAUSE_S)
 
     async def _is_refused(self, run: TaskRun) -> bool:
-        """Make a call; whether the answer says that nothing began."""
+        """Make a call; return whether the answer says that it did not begin."""
         async with self._mill.patient():
             try:
                 result = await self._call(run.tool, run.ticket)
@@ -136,9 +140,20 @@ class Runner:
                 await self._call("toll", toll.ticket)
             await asyncio.sleep(TOLL_PAUSE_S)
 
+    async def hold_slots(self) -> None:
+        """Make calls that take a while, one after the other."""
+        while True:
+            ticket = self._next_ticket()
+            self._mill.evidence.holds[ticket] = Hold(time.monotonic())
+            async with self._mill.patient():
+                await self._call("hold", ticket)
+            await asyncio.sleep(PAUSE_S)
 
-def start_load(group: asyncio.TaskGroup, mill: Mill, visitor: Visitor, url: str) -> list[asyncio.Task[None]]:
-    """All clients of workflows, tasks, tools, workers and rate limits."""
+
+def start_load(
+    group: asyncio.TaskGroup, mill: Mill, visitor: Visitor, crowd: Visitor, url: str
+) -> list[asyncio.Task[None]]:
+    """All clients of workflows, tasks, tools, workers, rate limits and slots."""
     clients = [Miller(mill, f"{kind}-{n}", kind) for kind in program.KINDS for n in range(OF_EACH_KIND)]
     for kind in SHARED:
         shared = asyncio.get_running_loop().create_future()
@@ -148,6 +163,7 @@ def start_load(group: asyncio.TaskGroup, mill: Mill, visitor: Visitor, url: str)
     works += [Runner(mill, visitor, url, f"call-{n}").call_tools for n in range(2)]
     works += [Runner(mill, visitor, url, f"carry-{n}").call_workers for n in range(WORKER_CALLERS)]
     works += [Runner(mill, visitor, url, f"toll-{n}").pay_tolls for n in range(TOLL_PAYERS)]
+    works += [Runner(mill, crowd, url, f"hold-{n}").hold_slots for n in range(CROWD)]
     return [group.create_task(_run(work)) for work in works]
 
 
@@ -156,7 +172,7 @@ async def _run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def cause_faults(cluster: Cluster, chance: random.Random, seconds: float) -> None:
-    """Let things go wrong for some time, in turn and overlapping, each kind at least once."""
+    """Cause faults for some time, in turn and overlapping, each kind at least once."""
     until, at_once = time.monotonic() + seconds, asyncio.Semaphore(AT_ONCE)
     names = list(cluster.faults)
     chance.shuffle(names)
@@ -179,7 +195,11 @@ async def cause_faults(cluster: Cluster, chance: random.Random, seconds: float) 
 
 
 async def bring_to_rest(mill: Mill, cluster: Cluster, chance: random.Random) -> None:
-    """Wait until nothing goes on by itself, at most a minute; what nobody knows is decided, tasks are followed."""
+    """Wait until nothing moves by itself, at most a minute, and read the store.
+
+    Unknown outcomes are resolved, and tasks are followed. A request sent before its client was stopped may still
+    begin, so the cluster is at rest only if a later reading is the same.
+    """
     store = Store(PostgresDatabase(cluster.postgres.url))
     evidence = mill.evidence
     try:
@@ -187,35 +207,38 @@ async def bring_to_rest(mill: Mill, cluster: Cluster, chance: random.Random) -> 
             async with asyncio.timeout(MAX_STUCK_S), visiting(CALL_S) as visitor:
                 runner = Runner(mill, visitor, cluster.balancer.url, "")
                 await asyncio.gather(*(runner.follow(run) for run in evidence.runs if run.task))
+                earlier: dict[str, int] = {}
                 while True:
                     found = {one.id: one for one in await store.instances.page(limit=1_000_000)}
-                    moving = [one for one in found.values() if one.reservation or one.status not in AT_REST]
-                    if not moving and not any(one.value.get("pending") for one in found.values()):
+                    evidence.histories = {one: await store.instances.history(one, limit=100_000) for one in found}
+                    evidence.instances = found
+                    moving = [one for one in found.values() if is_moving(one)]
+                    versions = {one.id: one.version for one in found.values()}
+                    if not moving and versions == earlier:
                         break
+                    earlier = versions
                     for one in moving:
                         stands = await mill.look(one.id)
                         if stands.get("status") in ("unknown_outcome", "chain_failed"):
                             with suppress(*mill.gone):
-                                await mill.settle(stands, chance)
-                    await asyncio.sleep(0.2)
+                                await mill.resolve_instance(stands, chance)
+                    await asyncio.sleep(REREAD_S)
         assert await store.check() == []
-        while True:  # what a client sent before it was stopped may still be applied while it is read
-            evidence.instances = {one.id: one for one in await store.instances.page(limit=1_000_000)}
-            evidence.histories = {one: await store.instances.history(one, limit=100_000) for one in evidence.instances}
-            if [one.version for one in await store.instances.page(limit=1_000_000)] == [
-                one.version for one in evidence.instances.values()
-            ]:
-                break
     finally:
         await store.close()
 
 
 def read_ledger(folder: Path, mill: Mill) -> None:
-    """What the tools of all replicas did."""
+    """Read the effects of the tools of all replicas."""
     lines = [line.split() for line in (folder / "effects").read_text().splitlines()]
     mill.evidence.ledger = [ticket for kind, ticket, _ in lines if kind == "once"]
     mill.evidence.ran = {ticket: float(moment) for kind, ticket, moment in lines if kind == "toll"}
-    mill.evidence.effects = [Effect(*line) for line in lines if line[0] not in ("once", "toll")]
+    mill.evidence.effects = [Effect(*line) for line in lines if line[0] not in ("once", "toll", "begin", "end")]
+    for kind, ticket, moment in lines:
+        if kind == "begin":
+            mill.evidence.holds[ticket].began = float(moment)
+        elif kind == "end":
+            mill.evidence.holds[ticket].ended = float(moment)
 
 
 def summarize(mill: Mill, faults: Mapping[str, int]) -> Counter[str]:
@@ -238,6 +261,7 @@ def summarize(mill: Mill, faults: Mapping[str, int]) -> Counter[str]:
             ),
             "calls under the rate limit": len(evidence.ran),
             "calls beyond it": len(evidence.tolls) - len(evidence.ran),
+            "calls that held a slot": sum(hold.ended < inf for hold in evidence.holds.values()),
             "unknown outcomes": mill.unknown,
         }
     )
@@ -253,6 +277,7 @@ def test_replicas_survive_faults_of_every_kind(tmp_path: Path, bus: BusKind) -> 
         async with (
             asyncio.timeout(soak * 2 + 240),
             visiting(CALL_S) as visitor,
+            visiting(CALL_S, program.CROWD_KEY) as crowd,
             three_replicas(tmp_path, bus, chance, carriers=CARRIERS) as cluster,
         ):
             if soak:
@@ -261,7 +286,7 @@ def test_replicas_survive_faults_of_every_kind(tmp_path: Path, bus: BusKind) -> 
             mill.pause = PAUSE_S
             mill.opens(cluster.balancer.url)
             async with asyncio.TaskGroup() as group:
-                clients = start_load(group, mill, visitor, cluster.balancer.url)
+                clients = start_load(group, mill, visitor, crowd, cluster.balancer.url)
                 await asyncio.sleep(1)
                 await cause_faults(cluster, chance, soak)
                 await asyncio.sleep(1)
@@ -278,7 +303,8 @@ def test_replicas_survive_faults_of_every_kind(tmp_path: Path, bus: BusKind) -> 
     sys.stderr.write(f"\n{bus}: {dict(done)}; {dict(faults)}\n")
     wrong = wrong_with(mill.evidence)
     assert not wrong, f"seed {seed}: {len(wrong)} problems: {wrong[:20]}"
-    assert all(done[what] for what in ("submits", "tasks", "plain calls", "worker calls", "calls under the rate limit"))
+    some = ("submits", "tasks", "plain calls", "worker calls", "calls under the rate limit", "calls that held a slot")
+    assert all(done[what] for what in some)
     wanted = {what: number * min(1, soak / FULL_SOAK_S) for what, number in LEAST.items()}
     too_few = {what: done[what] for what, number in wanted.items() if done[what] < number}
     assert not too_few, f"nothing is wrong, but it was too little to tell: {too_few} of {wanted}"

@@ -67,7 +67,7 @@ async def restart_all(cluster: Cluster) -> None:
 
 
 def find_p99(callers: list[Caller], since: float, until: float) -> float:
-    """What 99 of 100 calls that began between two moments took at most, in seconds."""
+    """The 99th percentile of the latency of calls that began between two moments, in seconds."""
     took = sorted(seconds for caller in callers for began, seconds in caller.took if since <= began < until)
     return took[int(len(took) * 0.99)]
 

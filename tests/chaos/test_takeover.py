@@ -1,4 +1,4 @@
-"""The work of a replica that died or was stopped goes on elsewhere, and what it does later changes nothing."""
+"""The work of a dead or stopped replica goes on elsewhere, and its own later writes change nothing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def _ignore_end(mill: Mill, submit: dict[str, Any]) -> None:
 
 
 async def check_taken_over(mill: Mill, visitor: Visitor, url: str, ids: dict[str, str], task: str) -> None:
-    """Wait until another replica has finished what may be repeated, and says of the rest that it is unknown."""
+    """Wait until another replica has finished the repeatable moves and reports the others as unknown."""
     began = time.monotonic()
     mill.opens(url)
 
@@ -103,7 +103,7 @@ def test_the_work_of_a_killed_replica_goes_on_elsewhere(tmp_path: Path) -> None:
 
 @AS_LONG_AS_IT_TAKES
 def test_a_replica_that_was_stopped_for_long_writes_nothing_when_it_goes_on(tmp_path: Path) -> None:
-    """It still runs what others have taken over, and finds out only when it writes."""
+    """It still runs work that others have taken over, and learns of that only when it writes."""
 
     async def scenario() -> None:
         async with (

@@ -19,7 +19,7 @@ from tests.chaos import mill as program
 from tests.chaos.conftest import rounds
 from tests.chaos.millers import GONE, RESOLUTIONS, Mill, Miller, can_go, working
 from tests.chaos.test_hub_killed import kill
-from tests.chaos.verdict import Effect, Evidence, Told, wrong_with
+from tests.chaos.verdict import Effect, Evidence, KnownAnswer, wrong_with
 from tests.chaos.visitor import eventually, visiting
 from tests.cli.shell import Serving, serving
 from waypost.stores.instances import HistoryEntry, InstanceRecord, Reservation
@@ -54,13 +54,13 @@ async def killed_at_random(mill: Mill, data: Path, chance: random.Random) -> Non
 
 
 async def brought_to_rest(mill: Mill, data: Path, chance: random.Random) -> None:
-    """Start a last hub, and wait until nothing goes on by itself; what nobody knows is decided."""
+    """Start a last hub, resolve unknown outcomes, and wait until nothing moves by itself."""
     left = await kept(data)
 
     async def rests(workflow_id: str) -> bool | None:
         stands = await mill.look(workflow_id)
         if stands["status"] in ("unknown_outcome", "chain_failed"):
-            await mill.settle(stands, chance)
+            await mill.resolve_instance(stands, chance)
         return can_go(stands) or stands.get("terminal")
 
     with mill_in(data) as hub:
@@ -71,7 +71,7 @@ async def brought_to_rest(mill: Mill, data: Path, chance: random.Random) -> None
 
 
 async def kept(data: Path) -> dict[str, tuple[InstanceRecord, list[HistoryEntry]]]:
-    """Every instance in a store that nothing is wrong with, and its history."""
+    """Every instance with its history, after a check that the store is sound."""
     store = Store(SqliteDatabase(data / "waypost.db"))
     try:
         assert await store.check() == []
@@ -82,7 +82,7 @@ async def kept(data: Path) -> dict[str, tuple[InstanceRecord, list[HistoryEntry]
 
 
 def effects_in(data: Path) -> list[Effect]:
-    """Everything that was done."""
+    """Every effect that was written."""
     return [Effect(*line.split()) for line in (data / "effects").read_text().splitlines()]
 
 
@@ -109,12 +109,12 @@ def test_workflows_survive_kills_at_random_moments(tmp_path: Path) -> None:
     assert not wrong, f"seed {seed}: {wrong}"
     moved = Counter(one.definition for one, history in left.values() if len(history) > 1)
     assert moved.keys() == {*program.KINDS, "child"}
-    assert len(mill.evidence.told) > often
+    assert len(mill.evidence.answers) > often
     assert mill.unknown > 0
 
 
-def test_what_was_interrupted_is_run_again_or_left_to_people(tmp_path: Path) -> None:
-    """Something is running in each instance when the hub is killed."""
+def test_an_interrupted_move_is_run_again_or_left_for_a_client_to_resolve(tmp_path: Path) -> None:
+    """An executor runs in each instance when the hub is killed."""
     data = tmp_path / "data"
     data.mkdir()
     (data / "hold").touch()
@@ -147,7 +147,7 @@ def test_what_was_interrupted_is_run_again_or_left_to_people(tmp_path: Path) -> 
             await resolved(mill, ids[how], how)
         stands = await resolved(mill, ids["risky"], "failed")
         assert (stands["status"], stands["state"]) == ("chain_failed", "danger")
-        await mill.settle(stands, random.Random())
+        await mill.resolve_instance(stands, random.Random())
         assert await is_at(mill, "risky", 3)
         assert await is_at(mill, "retry", 2)
         assert await is_at(mill, "succeeded", 2)
@@ -179,7 +179,7 @@ async def all_running(data: Path, number: int) -> bool | None:
 
 
 async def resolved(mill: Mill, workflow_id: str, how: str) -> dict[str, Any]:
-    """Where an instance stands after somebody decided about its unknown outcome, by following the link for that."""
+    """The view of an instance after its unknown outcome was resolved by following a link."""
     stands = await mill.look(workflow_id)
     assert stands["status"] == "unknown_outcome"
     assert stands["error"]["code"] == "UNKNOWN_OUTCOME"
@@ -208,7 +208,7 @@ def sound() -> Evidence:
         HistoryEntry(2, 1.0, {"from": "here", "to": "there", "key": KEY, "executor": {"kind": "capability"}}),
     ]
     return Evidence(
-        told=[Told("wf_1", 1, "here"), Told("wf_1", 2, "there")],
+        answers=[KnownAnswer("wf_1", 1, "here"), KnownAnswer("wf_1", 2, "there")],
         effects=[Effect("unsafe", "t1", KEY)],
         instances={"wf_1": one},
         histories={"wf_1": history},
@@ -243,9 +243,9 @@ def two_children() -> Evidence:
 
 ONCE: Final = Effect("unsafe", "t1", KEY)
 DOCTORED: Final[dict[str, Callable[[], Evidence]]] = {
-    "was answered": lambda: replace(sound(), told=[Told("wf_1", 3, "here")]),
-    "the history says there": lambda: replace(sound(), told=[Told("wf_1", 2, "here")]),
-    "the history says None": lambda: replace(sound(), told=[Told("wf_2", 1, "here")]),
+    "was answered": lambda: replace(sound(), answers=[KnownAnswer("wf_1", 3, "here")]),
+    "the history says there": lambda: replace(sound(), answers=[KnownAnswer("wf_1", 2, "here")]),
+    "the history says None": lambda: replace(sound(), answers=[KnownAnswer("wf_2", 1, "here")]),
     "its history has": lambda: with_history(0),
     "leaps": lambda: with_history(1, 0),
     "its history ends in": lambda: with_instance(state="here"),
@@ -261,11 +261,11 @@ DOCTORED: Final[dict[str, Callable[[], Evidence]]] = {
 
 
 @pytest.mark.parametrize("finding", DOCTORED)
-def test_what_is_wrong_is_found(finding: str) -> None:
+def test_each_kind_of_inconsistency_is_found(finding: str) -> None:
     assert any(finding in one for one in wrong_with(DOCTORED[finding]()))
 
 
-def test_nothing_is_found_where_nothing_is_wrong() -> None:
+def test_nothing_is_found_in_sound_evidence() -> None:
     assert wrong_with(sound()) == []
     assert wrong_with(with_effects(ONCE, ONCE, allowed=Counter(t1=1))) == []
     safe = Effect("safe", "t1", KEY)

@@ -1,4 +1,4 @@
-"""What is wrong with workflows after their hub was killed: judged by what was answered, left behind and done."""
+"""Problems of workflows after their hub was killed, judged by answers, stored rows and effects."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from tests.chaos.checker import Call, TaskRun, Toll, check_instances, check_rate, check_runs
-from tests.chaos.mill import MAX_TOLLS, TOLL_WINDOW_S
+from tests.chaos.checker import Call, Hold, TaskRun, Toll, check_instances, check_rate, check_running, check_runs
+from tests.chaos.mill import MAX_RUNNING, MAX_TOLLS, TOLL_WINDOW_S
 from waypost.stores.instances import HistoryEntry, InstanceRecord
 
 AT_REST: Final = frozenset({"waiting_for_action", "succeeded"})
+LONGEST_HOLD_S: Final = 9.0
+"""Longer than a client waits for an answer, and shorter than a lease of slots that was not renewed is valid."""
 RUNS: Final = frozenset({"capability", "cli"})
 
 
-class Told(NamedTuple):
-    """That an instance is, or was, at a version in a state: somebody was answered so."""
+class KnownAnswer(NamedTuple):
+    """A client got the answer that an instance is, or was, at a version in a state."""
 
     workflow: str
     version: int
@@ -25,7 +27,7 @@ class Told(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """That something was run: may it be run again, for which submit, and under which key."""
+    """One run of an executor: whether it is repeatable, for which submit, and under which key."""
 
     kind: str
     ticket: str
@@ -34,11 +36,11 @@ class Effect(NamedTuple):
 
 @dataclass
 class Evidence:
-    """Everything that is known from outside, and what the store holds in the end."""
+    """Everything that clients know, and the final contents of the store."""
 
-    told: list[Told] = field(default_factory=list)
+    answers: list[KnownAnswer] = field(default_factory=list)
     allowed: Counter[str] = field(default_factory=Counter)
-    """How often somebody asked for something to be done again, by ticket."""
+    """How often a client asked for a repetition, by ticket."""
     effects: list[Effect] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     runs: list[TaskRun] = field(default_factory=list)
@@ -46,6 +48,8 @@ class Evidence:
     tolls: list[Toll] = field(default_factory=list)
     ran: dict[str, float] = field(default_factory=dict)
     """When those ran that the rate limit admitted, by ticket."""
+    holds: dict[str, Hold] = field(default_factory=dict)
+    """The calls of one principal that run at the same time, by ticket."""
     ledger: list[str] = field(default_factory=list)
     """The tickets of those that had their effect."""
     instances: dict[str, InstanceRecord] = field(default_factory=dict)
@@ -53,7 +57,7 @@ class Evidence:
 
 
 def wrong_with(evidence: Evidence) -> list[str]:
-    """What is wrong, one sentence each."""
+    """Problems, one sentence each."""
     return [
         *_histories(evidence),
         *_lost(evidence),
@@ -64,6 +68,7 @@ def wrong_with(evidence: Evidence) -> list[str]:
         *check_instances(evidence.calls, evidence.histories),
         *check_runs(evidence.runs, evidence.ledger),
         *check_rate(evidence.tolls, evidence.ran, MAX_TOLLS, TOLL_WINDOW_S),
+        *check_running(evidence.holds.values(), MAX_RUNNING, LONGEST_HOLD_S),
     ]
 
 
@@ -89,14 +94,14 @@ def _lost(evidence: Evidence) -> list[str]:
         for entry in history
     }
     return [
-        f"{told} was answered, the history says {reached.get((told.workflow, told.version))}."
-        for told in evidence.told
-        if reached.get((told.workflow, told.version)) != told.state
+        f"{answer} was answered, the history says {reached.get((answer.workflow, answer.version))}."
+        for answer in evidence.answers
+        if reached.get((answer.workflow, answer.version)) != answer.state
     ]
 
 
 def _repeated(evidence: Evidence) -> list[str]:
-    """What is not safe is run once for a submit, unless somebody asked for it; what is safe keeps its key."""
+    """An unsafe move runs once for a submit, unless a client asked for a retry; a safe one keeps its key."""
     runs: Counter[str] = Counter(effect.ticket for effect in evidence.effects if effect.kind == "unsafe")
     wrong = [
         f"{ticket} was done {times} times, {1 + evidence.allowed[ticket]} were asked for."
@@ -115,7 +120,7 @@ def _repeated(evidence: Evidence) -> list[str]:
 
 
 def _not_done(evidence: Evidence) -> list[str]:
-    """Nothing is in a history as done that was not done."""
+    """Every move in a history was executed."""
     done = {effect.key for effect in evidence.effects}
     return [
         f"{workflow} says of version {entry.version} that {entry.value['key']} was done."
@@ -131,15 +136,20 @@ def _ran(entry: dict[str, Any]) -> bool:
 
 
 def _children(evidence: Evidence) -> list[str]:
-    """A submit has one child, however often it was taken up again."""
+    """A submit has one child, even after several recoveries."""
     tickets = Counter(one.value["input"]["ticket"] for one in evidence.instances.values() if one.definition == "child")
     return [f"{ticket} has {times} children." for ticket, times in tickets.items() if times > 1]
 
 
+def is_moving(one: InstanceRecord) -> bool:
+    """Whether an instance goes on by itself, or should."""
+    return one.status not in AT_REST or one.reservation is not None or bool(one.value.get("pending"))
+
+
 def _stuck(evidence: Evidence) -> list[str]:
-    """Nothing is on its way any more, and nothing should be."""
+    """No instance is still moving, or should be."""
     return [
         f"{one.id} ({one.definition}) is stuck: {one.status} in {one.state}, {one.reservation}, {one.value}."
         for one in evidence.instances.values()
-        if one.status not in AT_REST or one.reservation is not None or one.value.get("pending")
+        if is_moving(one)
     ]

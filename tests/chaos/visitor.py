@@ -1,4 +1,4 @@
-"""A client over plain HTTP that notices nothing of a hub but what it answers, so that hubs can be changed under it."""
+"""A client over plain HTTP that depends on nothing but answers, so that the hub behind it can be replaced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waypost.wire.versions import V2025_11_25, V2026_07_28
 T = TypeVar("T")
 Json = dict[str, Any]
 
-PATIENCE: Final = 45.0
+PATIENCE: Final = 60.0
 _ABLE: Final[Json] = {"elicitation": {"form": {}}, "extensions": {TASKS_EXTENSION: {}}}
 _NAMED: Final = {"tools/call": "name", "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
 
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 class Visitor:
-    """Talks to whichever hub it is told to, with a session or without."""
+    """A client of the hub at a given URL, with or without a session."""
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self.session = ""
@@ -42,7 +42,7 @@ class Visitor:
         self._numbers = count(1)
 
     async def initialize(self, url: str) -> str:
-        """Open a session; its id."""
+        """Open a session and return its id."""
         self.session = ""
         given = {"protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": {"name": "visitor", "version": "1"}}
         async with self._post(url, self._request("initialize", given), {}) as response:
@@ -59,13 +59,13 @@ class Visitor:
             return await _result(response)
 
     async def call(self, url: str, tool: str, **arguments: Any) -> str:
-        """What a tool says within the session."""
+        """The text of a tool's result within the session."""
         result = await self.in_session(url, "tools/call", {"name": tool, "arguments": arguments})
         text: str = result["content"][0]["text"]
         return text
 
     async def recall(self, url: str) -> Json:
-        """What was kept with the session."""
+        """The values stored with the session."""
         kept: Json = json.loads(await self.call(url, "recall"))
         return kept
 
@@ -93,11 +93,11 @@ class Visitor:
         return task_id
 
     async def task(self, url: str, task_id: str) -> Json:
-        """How a task stands."""
+        """The state of a task."""
         return await self.stateless(url, "tasks/get", {"taskId": task_id})
 
     async def task_is(self, url: str, task_id: str, status: str) -> Json:
-        """How a task stands, when it stands so."""
+        """Wait until a task has a status, and return its state."""
 
         async def look() -> Json | None:
             task = await self.task(url, task_id)
@@ -107,14 +107,14 @@ class Visitor:
 
     @asynccontextmanager
     async def calling(self, url: str, tool: str) -> AsyncIterator[AsyncIterator[tuple[str, Json]]]:
-        """What comes on the stream of a call within the session: ids and messages."""
+        """The stream of a call within the session: ids and messages."""
         asked = self._request("tools/call", {"name": tool, "arguments": {}})
         async with self._post(url, asked, self._headers()) as response:
             yield _events(response)
 
     @asynccontextmanager
     async def stream(self, url: str, last: str | None = None) -> AsyncIterator[AsyncIterator[tuple[str, Json]]]:
-        """The session's general stream: ids and messages, from the last one on that was seen."""
+        """The session's general stream: ids and messages, after the last one seen."""
         headers = {**self._headers(), "Accept": "text/event-stream"}
         if last is not None:
             headers["Last-Event-ID"] = last
@@ -135,16 +135,18 @@ class Visitor:
 
 
 @asynccontextmanager
-async def visiting(patience: float = PATIENCE) -> AsyncIterator[Visitor]:
-    """A visitor whose connections are closed in the end; each request may take so many seconds."""
+async def visiting(patience: float = PATIENCE, key: str = "") -> AsyncIterator[Visitor]:
+    """A visitor whose connections are closed when the block ends; each request has a timeout and a key."""
     # A hub that was killed leaves dead connections behind, which a client must not send on.
-    connector = aiohttp.TCPConnector(force_close=True)
-    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(patience)) as http:
+    connector = aiohttp.TCPConnector(force_close=True, limit=0)
+    headers = {"Authorization": f"Bearer {key}"} if key else None
+    timeout = aiohttp.ClientTimeout(patience)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers) as http:
         yield Visitor(http)
 
 
 async def eventually(look: Callable[[], Awaitable[T | None]], otherwise: str) -> T:
-    """What is there to see, as soon as there is something."""
+    """Poll until `look` returns something, and return that."""
     until = time.monotonic() + PATIENCE
     while (seen := await look()) is None:
         assert time.monotonic() < until, otherwise

@@ -20,14 +20,14 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.chaos.load import Load, Told
+from tests.chaos.load import Acknowledgement, Load
 from waypost.errors import StoreUnavailable
-from waypost.stores import postgres as postgres  # imported once, for all who are forked
+from waypost.stores import postgres as postgres  # imported once, for all forked processes
 from waypost.stores import sqlite as sqlite
 from waypost.stores.database import Database, Point
 from waypost.stores.store import Store
 
-ENDING: Final = 20.0
+ENDING: Final = 60.0
 
 _context: Final = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.chaos.writers"])
@@ -35,7 +35,7 @@ _context.set_forkserver_preload(["tests.chaos.writers"])
 
 @dataclass(frozen=True)
 class Orders:
-    """What a writer is to do: load the store at `where`, perhaps tidy it meanwhile, perhaps die at a place."""
+    """A writer's task: put load on the store at `where`, perhaps tidy it meanwhile, perhaps die at a point."""
 
     where: Path | str
     name: str
@@ -87,7 +87,7 @@ def _write(orders: Orders, pipe: Connection) -> None:
     if orders.die_at_statement:
         _die_at_statement(orders.die_at_statement)
     store = Store(_database(orders))
-    load = Load(store, orders.name, lambda told: pipe.send_bytes(msgspec.json.encode(told)))
+    load = Load(store, orders.name, lambda acknowledged: pipe.send_bytes(msgspec.json.encode(acknowledged)))
     asyncio.run(_all(store, load, orders.tidy))
 
 
@@ -106,42 +106,42 @@ async def _tidy(store: Store) -> None:
             continue
 
 
-_told: Final = msgspec.json.Decoder(Told)
+_decoder: Final = msgspec.json.Decoder(Acknowledgement)
 
 
 class Writer:
-    """A writer that runs, and what it said so far."""
+    """A running writer process, and the writes it acknowledged so far."""
 
     def __init__(self, orders: Orders) -> None:
-        self.told: list[Told] = []
+        self.acknowledged: list[Acknowledgement] = []
         self._pipe, theirs = _context.Pipe(duplex=False)
         self._process = _context.Process(target=_write, args=(orders, theirs), daemon=True)
         self._process.start()
         theirs.close()
 
     def listen(self, much: int) -> bool:
-        """Hear so much of what it acknowledged; false when it died before."""
+        """Read so many acknowledgements; false if it died before."""
         for _ in range(much):
             try:
-                self.told.append(_told.decode(self._pipe.recv_bytes()))
+                self.acknowledged.append(_decoder.decode(self._pipe.recv_bytes()))
             except (EOFError, OSError):  # dead, perhaps in the middle of a word
                 return False
         return True
 
     def kill(self) -> None:
-        """Kill it where it is, and hear what it still said."""
+        """Kill it, and read its last acknowledgements."""
         self._process.kill()
         self.end()
 
     def end(self) -> None:
-        """Hear all until it is dead, and make sure that it was killed and did not fall over something."""
+        """Read all acknowledgements until it is dead, and check that it was killed and did not fail."""
         while self.listen(1000):
             pass
         self._process.join(ENDING)
         assert self._process.exitcode == -signal.SIGKILL, f"it ended by itself: {self._process.exitcode}"
 
     def clear_away(self) -> None:
-        """Leave nothing of it, whatever happened."""
+        """Kill the process and release everything it used."""
         self._process.kill()
         self._process.join(ENDING)
         self._process.close()

@@ -1,4 +1,4 @@
-"""A hub to look after, served by a real process."""
+"""A hub for operator commands, served by a real process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Captured = pytest.CaptureFixture[str]
 AGENT = "wp_a-key-of-the-configuration"
 
 SERVER = f'''\
-"""A hub that somebody looks after."""
+"""A hub that an operator uses."""
 
 from waypost import DefinitionError, Hub
 from waypost.identity import Authentication, Key
@@ -97,7 +97,7 @@ def operated(folder: Path, *options: str) -> Iterator[Serving]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """The hub, for all tests of a module; they reach it by its data directory."""
+    """The hub, for all tests of a module; commands find it by its data directory."""
     folder = tmp_path_factory.mktemp("operated")
     with operated(folder) as hub, pytest.MonkeyPatch.context() as patch:
         patch.setenv("WAYPOST_DATA", str(folder / ".waypost"))
@@ -105,7 +105,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 def note_of(folder: Path) -> dict[str, Any]:
-    """What the hub left in its data directory."""
+    """The content of the `hub.json` in the data directory."""
     note: dict[str, Any] = json.loads((folder / ".waypost" / "hub.json").read_text())
     return note
 
@@ -130,14 +130,14 @@ def use(url: str, name: str, arguments: dict[str, Any], key: str) -> int:
 
 
 def printed(capsys: Captured) -> str:
-    """What went to stdout, when nothing went to stderr."""
+    """The text on stdout; stderr must be empty."""
     said = capsys.readouterr()
     assert said.err == ""
     return str(said.out)
 
 
 def complaint(capsys: Captured) -> str:
-    """The one line on stderr, when nothing went to stdout."""
+    """The single line on stderr; stdout must be empty."""
     said = capsys.readouterr()
     assert said.out == ""
     (line,) = said.err.splitlines()
@@ -145,5 +145,5 @@ def complaint(capsys: Captured) -> str:
 
 
 def printed_json(capsys: Captured) -> Any:
-    """The JSON on stdout, when nothing went to stderr."""
+    """The JSON on stdout; stderr must be empty."""
     return json.loads(printed(capsys))

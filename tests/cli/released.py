@@ -1,4 +1,4 @@
-"""A hub whose configuration has a workflow, served by a real process, and an agent who uses it."""
+"""A hub whose configuration has a workflow, served by a real process, and an agent that uses it."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ workflows:
 
 @dataclass
 class Desk:
-    """The hub, and what an agent does there."""
+    """The hub, and the calls of an agent."""
 
     folder: Path
     hub: Serving
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
-        """What a tool answers."""
+        """The answer of a tool."""
 
         async def ask() -> dict[str, Any]:
             client = await open_client(HttpTransport(self.hub.url))
@@ -62,33 +62,33 @@ class Desk:
 
         return asyncio.run(ask())
 
-    def submit(self, told: dict[str, Any], transition: str, **arguments: Any) -> dict[str, Any]:
+    def submit(self, answer: dict[str, Any], transition: str, **arguments: Any) -> dict[str, Any]:
         """Take a transition."""
         return self.call(
             "workflow.submit",
-            workflowId=told["workflowId"],
-            expectedVersion=told["version"],
+            workflowId=answer["workflowId"],
+            expectedVersion=answer["version"],
             transition=transition,
             arguments=arguments,
         )
 
     def start(self) -> dict[str, Any]:
-        """A new run."""
+        """Start an instance."""
         return self.call("workflow.start", definitionId="release", input={})
 
     def asked(self) -> dict[str, Any]:
-        """A run that waits for people."""
+        """Start an instance that waits for an approval."""
         return self.submit(self.submit(self.start(), "build", tests=12), "ship")
 
     @property
     def url(self) -> str:
-        """Where it is, without `/mcp`."""
+        """The URL of the hub, without `/mcp`."""
         return str(note_of(self.folder)["url"])
 
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """The hub, for all tests of a module; they reach it by its data directory."""
+    """The hub, for all tests of a module; commands find it by its data directory."""
     folder = tmp_path_factory.mktemp("released")
     (folder / "waypost.yaml").write_text(CONFIG)
     with serving("waypost.yaml", cwd=folder) as hub, pytest.MonkeyPatch.context() as patch:

@@ -18,13 +18,13 @@ PATIENCE = 60.0
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's environment without what would lead a hub elsewhere."""
+    """The environment of this process without the variables of a hub."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("WAYPOST_", "PYTEST_"))}
     return {**kept, **more}
 
 
 def waypost(*arguments: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """What a command printed and how it ended."""
+    """Run a command to its end."""
     return subprocess.run(
         [COMMAND, *map(str, arguments)],
         cwd=cwd,
@@ -37,7 +37,7 @@ def waypost(*arguments: str | Path, cwd: Path, **env: str) -> subprocess.Complet
 
 
 class Serving:
-    """A hub that serves over HTTP, and what it writes to stderr."""
+    """A hub that serves over HTTP, and its stderr."""
 
     def __init__(self, process: subprocess.Popen[str], stderr: IO[str]) -> None:
         self.process = process
@@ -58,12 +58,12 @@ class Serving:
 
     @property
     def lines(self) -> list[str]:
-        """Everything it wrote so far."""
+        """The lines on stderr so far."""
         with self._news:
             return [line for line in self._lines if line]
 
     def wait_for(self, text: str, times: int = 1, within: float = PATIENCE) -> str:
-        """The first line that holds `text`, or a later one, when it is there."""
+        """Wait for a line that contains `text`."""
         deadline = time.monotonic() + within
         with self._news:
             while True:
@@ -76,16 +76,16 @@ class Serving:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the hub."""
         return self.find_url()
 
     def find_url(self, within: float = PATIENCE) -> str:
-        """Where it is, as soon as it is ready."""
+        """Wait for the URL of the hub."""
         ready = self.wait_for(" is ready at ", within=within)
         return ready.partition(" is ready at ")[2].partition(", for workers at ")[0]
 
     def find_worker_url(self) -> str:
-        """Where workers connect to, once it is ready."""
+        """Wait for the URL of the worker socket."""
         return self.wait_for(", for workers at ").rpartition(" ")[2]
 
     def signal(self, number: signal.Signals) -> None:
@@ -93,7 +93,7 @@ class Serving:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """The exit code, when it has ended."""
+        """Wait for the exit code."""
         code = self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
         return code

@@ -1,4 +1,4 @@
-"""A store with something in it, and what can be done to it."""
+"""A store with records, and changes to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOKING = [["check"], ["backup", "--to", "copy.db"], ["vacuum"]]
 
 
 def fill(file: Path, old: int = 0) -> None:
-    """Make a store with an instance, two tasks and a session in it, and so many old tasks."""
+    """Create a store with an instance, two tasks, a session, and a number of expired tasks."""
 
     async def scenario() -> None:
         store = Store(urls.create_database(f"sqlite:///{file}", Path("/")))
@@ -47,7 +47,7 @@ def fill(file: Path, old: int = 0) -> None:
 
 
 def task(task_id: str, expires_at: float) -> TaskRecord:
-    """A task that came to its end."""
+    """A completed task."""
     return TaskRecord(
         id=task_id,
         principal="p",
@@ -62,7 +62,7 @@ def task(task_id: str, expires_at: float) -> TaskRecord:
 
 
 def change(file: Path, *statements: str) -> None:
-    """Do to a store what no hub would do."""
+    """Execute statements on a store that no hub would execute."""
     with closing(apsw.Connection(str(file))) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -70,7 +70,7 @@ def change(file: Path, *statements: str) -> None:
 
 @pytest.fixture
 def file(project: Path) -> Path:
-    """The store of the hubs in the project, with something in it."""
+    """The store of the hubs in the project, with records."""
     file = project / ".waypost" / "waypost.db"
     fill(file)
     return file

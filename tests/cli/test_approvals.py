@@ -11,24 +11,25 @@ from waypost.cli import main
 from waypost.cli.client import HubClient
 
 
-def test_what_waits_is_listed(desk: Desk, capsys: Captured) -> None:
-    told = desk.asked()
+def test_pending_approvals_are_listed(desk: Desk, capsys: Captured) -> None:
+    answer = desk.asked()
     assert main(["approvals", "list", "--json"]) == 0
-    (waiting,) = [one for one in printed_json(capsys) if one["workflowId"] == told["workflowId"]]
+    (waiting,) = [one for one in printed_json(capsys) if one["workflowId"] == answer["workflowId"]]
     assert waiting.keys() >= {"id", "workflowId", "transition", "requestedAt", "expiresAt", "presents", "digest"}
-    assert (waiting["id"], waiting["transition"]) == (told["approval"]["id"], "ship")
-    assert (waiting["presents"], waiting["digest"]) == ({"tests": 12}, told["approval"]["digest"])
+    assert (waiting["id"], waiting["transition"]) == (answer["approval"]["id"], "ship")
+    assert (waiting["presents"], waiting["digest"]) == ({"tests": 12}, answer["approval"]["digest"])
     assert main(["approvals", "list"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["ID", "RUN", "WORKFLOW", "TRANSITION", "ROLE", "EXPIRES", "QUESTION", "SHOWN"]
     assert any(waiting["id"] in row and '{"tests": 12}' in row for row in rows)
 
 
-def test_an_approval_lets_the_run_go_on_and_is_on_record(desk: Desk, capsys: Captured) -> None:
-    told = desk.asked()
-    approval, run = told["approval"]["id"], told["workflowId"]
+def test_an_approval_continues_the_instance_and_is_in_its_history(desk: Desk, capsys: Captured) -> None:
+    answer = desk.asked()
+    approval, run = answer["approval"]["id"], answer["workflowId"]
     assert (
-        main(["approvals", "approve", approval, "--reason", "looks good", "--digest", told["approval"]["digest"]]) == 0
+        main(["approvals", "approve", approval, "--reason", "looks good", "--digest", answer["approval"]["digest"]])
+        == 0
     )
     assert capsys.readouterr().out == f"{approval} is approved; {run} is in shipped, version 3: succeeded\n"
     assert main(["runs", "show", run, "--json"]) == 0
@@ -38,9 +39,9 @@ def test_an_approval_lets_the_run_go_on_and_is_on_record(desk: Desk, capsys: Cap
     assert "anonymous, approved by hub (cli)" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_a_rejection_is_in_the_history_and_the_run_stays(desk: Desk, capsys: Captured) -> None:
-    told = desk.asked()
-    approval, run = told["approval"]["id"], told["workflowId"]
+def test_a_rejection_is_in_the_history_and_the_instance_keeps_its_state(desk: Desk, capsys: Captured) -> None:
+    answer = desk.asked()
+    approval, run = answer["approval"]["id"], answer["workflowId"]
     assert main(["approvals", "reject", approval, "--reason", "no", "--json"]) == 0
     decided = printed_json(capsys)
     assert (decided["decision"], decided["state"], decided["version"]) == ("rejected", "review", 2)
@@ -50,7 +51,7 @@ def test_a_rejection_is_in_the_history_and_the_run_stays(desk: Desk, capsys: Cap
 
 
 @pytest.mark.parametrize("word", ["approve", "reject"])
-def test_a_settled_or_unknown_approval_fails(word: str, desk: Desk, capsys: Captured) -> None:
+def test_a_decided_or_unknown_approval_is_an_error(word: str, desk: Desk, capsys: Captured) -> None:
     approval = desk.asked()["approval"]["id"]
     assert main(["approvals", "approve", approval]) == 0
     capsys.readouterr()
@@ -62,13 +63,13 @@ def test_a_settled_or_unknown_approval_fails(word: str, desk: Desk, capsys: Capt
         )
 
 
-def test_what_was_not_seen_is_not_approved(desk: Desk, capsys: Captured) -> None:
+def test_an_approval_with_another_digest_is_refused(desk: Desk, capsys: Captured) -> None:
     approval = desk.asked()["approval"]["id"]
     assert main(["approvals", "approve", approval, "--digest", "sha256:00"]) == 1
     assert "read it again" in complaint(capsys)
 
 
-def test_a_key_of_the_role_is_enough(desk: Desk, capsys: Captured) -> None:
+def test_a_key_with_the_role_of_the_gate_may_approve(desk: Desk, capsys: Captured) -> None:
     approval = desk.asked()["approval"]["id"]
     assert main(["approvals", "list", "--url", desk.url, "--key", LEAD, "--json"]) == 0
     assert approval in [one["id"] for one in printed_json(capsys)]
@@ -79,7 +80,7 @@ def test_a_key_of_the_role_is_enough(desk: Desk, capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("missing", "said"), [(0, "is approved"), (1, "needs 1 more approval"), (2, "needs 2 more approvals")]
 )
-def test_an_approval_that_needs_more_people_is_not_said_to_be_approved(
+def test_an_incomplete_approval_names_the_number_of_missing_ones(
     missing: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     decided = {"missing": missing, "decision": "approved", "error": None}

@@ -1,4 +1,4 @@
-"""`waypost audit`: what was decided and done, and whether the record of it is whole."""
+"""`waypost audit`: the entries of the audit, and whether they are intact."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.postgres import run_sql
 from waypost.cli import main
 
 
-def test_entries_are_shown_the_newest_last(served: Serving, capsys: Captured) -> None:
+def test_entries_are_shown_with_the_newest_last(served: Serving, capsys: Captured) -> None:
     for name, arguments in (("add", {"a": 1, "b": 2}), ("shell", {"command": "s3cret"}), ("add", {"a": 1})):
         use(served.url, name, arguments, AGENT)
 
@@ -42,7 +42,7 @@ def test_entries_are_shown_the_newest_last(served: Serving, capsys: Captured) ->
     assert row.split(maxsplit=7)[1:7] == ["agent", "mcp", "call", "shell", "deny", "denied"]
 
 
-def test_more_entries_than_a_page_holds_are_fetched_page_by_page(
+def test_more_entries_than_one_page_are_fetched_page_by_page(
     served: Serving, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("waypost.cli.client.PAGE_SIZE", 2)
@@ -53,7 +53,7 @@ def test_more_entries_than_a_page_holds_are_fetched_page_by_page(
     assert numbers == list(range(numbers[0], numbers[0] + 5))
 
 
-def test_an_audit_that_is_whole_is_told(served: Serving, capsys: Captured) -> None:
+def test_an_intact_audit_is_reported(served: Serving, capsys: Captured) -> None:
     use(served.url, "add", {"a": 1, "b": 2}, AGENT)
     assert main(["audit", "verify", "--json"]) == 0
     verdict = printed_json(capsys)
@@ -62,7 +62,7 @@ def test_an_audit_that_is_whole_is_told(served: Serving, capsys: Captured) -> No
     assert capsys.readouterr().out == f"The audit is intact: {verdict['entries']} entries in 1 chain.\n"
 
 
-def test_an_audit_that_was_changed_ends_with_1(tmp_path: Path) -> None:
+def test_a_changed_audit_exits_with_1(tmp_path: Path) -> None:
     with operated(tmp_path) as hub:
         for _ in range(3):
             use(hub.url, "shell", {"command": "ls"}, AGENT)
@@ -80,7 +80,7 @@ def test_an_audit_that_was_changed_ends_with_1(tmp_path: Path) -> None:
         assert len(json.loads(as_json.stdout)["problems"]) == 1
 
 
-def test_what_a_command_does_is_shown_with_its_action_and_its_way_in(served: Serving, capsys: Captured) -> None:
+def test_changes_by_commands_are_shown_with_their_action_and_origin(served: Serving, capsys: Captured) -> None:
     assert main(["keys", "create", "--id", "ci"]) == 0
     assert main(["keys", "revoke", "ci"]) == 0
     capsys.readouterr()
@@ -92,10 +92,10 @@ def test_what_a_command_does_is_shown_with_its_action_and_its_way_in(served: Ser
     ]
 
 
-def test_acts_in_the_console_are_shown_with_their_way_in_and_object(tmp_path: Path) -> None:
+def test_actions_in_the_console_are_shown_with_their_origin_and_object(tmp_path: Path) -> None:
     with operated(tmp_path) as hub:
         link = hub.wait_for("sign in to the console once at ").rpartition(" ")[2]
-        with urlopen(link), suppress(HTTPError):  # the link works once
+        with urlopen(link), suppress(HTTPError):  # the link works only once
             urlopen(link)
         shown = waypost("audit", "tail", "--limit", "2", cwd=tmp_path).stdout
     assert [row.split()[1:7] for row in shown.splitlines()[1:]] == [
@@ -117,13 +117,13 @@ def configured(folder: Path, url: str) -> None:
 
 
 def act(folder: Path, times: int = 3) -> None:
-    """Serve a hub, do something that is on record, and stop it."""
+    """Serve a hub, create audit entries, and stop it."""
     with serving("waypost.yaml", cwd=folder) as hub:
         assert hub.url
         for number in range(times):
             made = waypost("keys", "create", "--id", f"key{number}-{hub.process.pid}", cwd=folder)
             assert made.returncode == 0, made.stderr
-        assert waypost("audit", "verify", cwd=folder).returncode == 0  # beside it
+        assert waypost("audit", "verify", cwd=folder).returncode == 0  # while the hub runs
 
 
 def delete_last(url: str, folder: Path) -> None:
@@ -137,7 +137,7 @@ def delete_last(url: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
-def test_a_cut_at_the_end_is_found_without_a_hub_and_after_a_restart(
+def test_deleted_last_entries_are_found_without_a_hub_and_after_a_restart(
     engine: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = "sqlite:///waypost.db" if engine == "sqlite" else request.getfixturevalue("postgres_url")
@@ -160,7 +160,7 @@ def test_a_cut_at_the_end_is_found_without_a_hub_and_after_a_restart(
     assert found.stdout in again.stdout
 
 
-def test_an_audit_whose_hub_was_killed_in_the_middle_of_writing_is_intact(tmp_path: Path) -> None:
+def test_the_audit_of_a_hub_that_was_killed_while_writing_is_intact(tmp_path: Path) -> None:
     configured(tmp_path, "sqlite:///waypost.db")
     for _ in range(4):
         with serving("waypost.yaml", cwd=tmp_path) as hub, ThreadPoolExecutor(2) as pool:
@@ -175,7 +175,7 @@ def test_an_audit_whose_hub_was_killed_in_the_middle_of_writing_is_intact(tmp_pa
         assert found.returncode == 0
 
 
-def test_without_the_secret_nothing_is_verified(tmp_path: Path) -> None:
+def test_without_the_secret_the_audit_cannot_be_verified(tmp_path: Path) -> None:
     configured(tmp_path, "sqlite:///waypost.db")
     act(tmp_path, 1)
     secret = tmp_path / ".waypost" / "secret"
@@ -188,7 +188,7 @@ def test_without_the_secret_nothing_is_verified(tmp_path: Path) -> None:
     assert with_it.returncode == 1
 
 
-def test_entries_are_shown_from_the_store_where_no_hub_runs(tmp_path: Path) -> None:
+def test_entries_are_shown_from_the_store_if_no_hub_runs(tmp_path: Path) -> None:
     configured(tmp_path, "sqlite:///waypost.db")
     act(tmp_path, 2)
     shown = waypost("audit", "tail", "--limit", "2", cwd=tmp_path)

@@ -1,8 +1,7 @@
-"""Commands on a file work while a hub of the same file runs: they open no port and leave its store alone."""
+"""Commands on a file work while a hub of the same file runs: they open no port and do not change its store."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import SERVER, TOOLS
 from tests.cli.shell import Serving, serving, waypost
+from tests.ports import free_port
 
 CONFIG = """\
 version: "1"
@@ -52,9 +52,7 @@ COMMANDS = [
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, Path]]:
     """A hub with a port for workers, and its folder."""
     folder = tmp_path_factory.mktemp("beside")
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        ports = {"port": one.getsockname()[1], "workers": other.getsockname()[1]}
-    (folder / "waypost.yaml").write_text(CONFIG.format(**ports))
+    (folder / "waypost.yaml").write_text(CONFIG.format(port=free_port(), workers=free_port()))
     (folder / "tools.py").write_text(TOOLS)
     (folder / "server.py").write_text(SERVER)
     with serving(cwd=folder) as running:
@@ -63,7 +61,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, Pat
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_command_works_beside_a_running_hub(words: list[str], hub: tuple[Serving, Path]) -> None:
+def test_a_command_works_while_a_hub_of_the_same_file_runs(words: list[str], hub: tuple[Serving, Path]) -> None:
     running, folder = hub
 
     done = waypost(*words, cwd=folder)

@@ -1,4 +1,4 @@
-"""The bus of a hub that is served: without its server the hub starts and says so; what its server refuses ends it."""
+"""The bus of a served hub: without its server the hub starts degraded; if the server refuses it, the hub exits."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ def write_config(folder: Path, store: str, bus: str, cluster: str = "one") -> No
 
 
 def read_health(url: str) -> dict[str, Any]:
-    """What `/health` says."""
+    """The answer of `/health`."""
     with urlopen(url.removesuffix("/mcp") + "/health", timeout=PATIENCE) as response:
         return msgspec.json.decode(response.read(), type=dict[str, Any])
 
 
-def test_a_hub_whose_bus_cannot_be_reached_starts_degraded_says_so_and_recovers(
-    tmp_path: Path, postgres_url: str
-) -> None:
+def test_a_hub_without_its_bus_starts_degraded_and_recovers(tmp_path: Path, postgres_url: str) -> None:
     server = NatsServer()
     write_config(tmp_path, postgres_url, server.url)
     try:
@@ -49,7 +47,7 @@ def test_a_hub_whose_bus_cannot_be_reached_starts_degraded_says_so_and_recovers(
         server.kill()
 
 
-def test_wrong_credentials_of_the_bus_are_one_sentence_and_code_1(tmp_path: Path, postgres_url: str) -> None:
+def test_wrong_credentials_of_the_bus_are_a_one_line_error_with_status_1(tmp_path: Path, postgres_url: str) -> None:
     with running_nats("--user", "ada", "--pass", "lovelace") as server:
         host = server.url.removeprefix("nats://")
         write_config(tmp_path, postgres_url, f"nats://ada:wrong@{host}")
@@ -59,7 +57,7 @@ def test_wrong_credentials_of_the_bus_are_one_sentence_and_code_1(tmp_path: Path
 
 
 @pytest.mark.parametrize("permission", ['subscribe: "other.>"', 'publish: "waypost.one.>"'])
-def test_a_nats_server_that_permits_another_cluster_only_is_one_sentence_and_code_1(
+def test_missing_permissions_on_the_nats_server_are_a_one_line_error_with_status_1(
     permission: str, tmp_path: Path, postgres_url: str
 ) -> None:
     file = tmp_path / "nats.conf"

@@ -15,7 +15,7 @@ from tests.cli.shell import waypost
 from tests.cli.targets import TARGETS, on
 from waypost.cli import main
 from waypost.cli.call import read_pairs
-from waypost.cli.command import Output, format_text
+from waypost.cli.command import Output, WrongUsage, format_text
 
 
 @on(*TARGETS)
@@ -34,13 +34,13 @@ def test_a_result_is_printed_as_json(target: str, capsys: Captured) -> None:
 
 
 @on("server.py:hub", "URL")
-def test_a_tool_without_arguments_needs_none_and_may_be_hidden(target: str, capsys: Captured) -> None:
+def test_a_hidden_tool_without_arguments_is_called(target: str, capsys: Captured) -> None:
     assert main(["call", target, "secret"]) == 0
     assert printed(capsys) == "found me\n"
 
 
 @on("server.py:hub", "URL")
-def test_blocks_that_are_no_text_are_printed_as_json(target: str, capsys: Captured) -> None:
+def test_blocks_other_than_text_are_printed_as_json(target: str, capsys: Captured) -> None:
     assert main(["call", target, "picture"]) == 0
 
     word, picture = printed(capsys).splitlines()
@@ -61,19 +61,19 @@ def test_a_failure_as_json_still_goes_to_stdout(target: str, capsys: Captured) -
 
 
 @on(*TARGETS)
-def test_arguments_that_do_not_fit_are_told(target: str, capsys: Captured) -> None:
+def test_invalid_arguments_are_an_error(target: str, capsys: Captured) -> None:
     assert main(["call", target, "add", '{"a": "one"}']) == 1
     assert complaint(capsys).startswith("Invalid arguments for tool add: ")
 
 
 @on(*TARGETS)
-def test_a_tool_that_is_not_there_is_told(target: str, capsys: Captured) -> None:
+def test_an_unknown_tool_is_an_error(target: str, capsys: Captured) -> None:
     assert main(["call", target, "nothing"]) == 1
     assert complaint(capsys) == "waypost: Unknown tool: nothing"
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", "three", '"text"', ""])
-def test_arguments_that_are_no_json_object_are_refused(arguments: str, project: Path, capsys: Captured) -> None:
+def test_arguments_other_than_a_json_object_are_refused(arguments: str, project: Path, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["call", "server.py:hub", "add", arguments])
     assert ended.value.code == 2
@@ -122,12 +122,15 @@ def test_pairs_are_read_by_the_schema_of_a_tool_behind_a_gateway_too(target: str
         (['tags=["a", "b"]'], {"tags": ["a", "b"]}),
         (["numbers=1", "numbers=2"], {"numbers": [1, 2]}),
         (['object={"a": 1}'], {"object": {"a": 1}}),
+        (["object.a=1", "object.b.c=x"], {"object": {"a": 1, "b.c": "x"}}),
+        (["point.x=1", "point.name=2", "point.inner.name=3"], {"point": {"x": 1, "name": "2", "inner": {"name": "3"}}}),
+        (["linked.name=7", "n.x=1"], {"linked.name": 7, "n.x": 1}),
         (["level=2"], {"level": 2}),
-        (["linked=7"], {"linked": "7"}),
+        (["linked=7", "older=8"], {"linked": "7", "older": "8"}),
         (["anything=7", "free=x"], {"anything": 7, "free": "x"}),
     ],
 )
-def test_a_value_is_what_the_schema_says(pairs: list[str], expected: dict[str, Any]) -> None:
+def test_a_value_is_converted_by_the_schema(pairs: list[str], expected: dict[str, Any]) -> None:
     schema = {
         "properties": {
             "n": {"type": "integer"},
@@ -141,12 +144,37 @@ def test_a_value_is_what_the_schema_says(pairs: list[str], expected: dict[str, A
             "object": {"type": "object"},
             "level": {"enum": [1, 2]},
             "linked": {"$ref": "#/$defs/Name"},
+            "older": {"$ref": "#/definitions/a~1name"},
             "anything": {},
+            "point": {"$ref": "#/$defs/Point"},
         },
         "additionalProperties": True,
-        "$defs": {"Name": {"type": "string"}},
+        "definitions": {"a/name": {"type": "string"}},
+        "$defs": {
+            "Name": {"type": "string"},
+            "Point": {
+                "type": "object",
+                "properties": {"x": {"type": "number"}, "name": {"type": "string"}, "inner": {"$ref": "#/$defs/Point"}},
+            },
+        },
     }
     assert read_pairs("tool", pairs, schema) == expected
+
+
+@pytest.mark.parametrize(
+    ("pairs", "sentence"),
+    [
+        (["point.x=one"], "The argument 'point.x' is of type number, and 'one' is not."),
+        (["point.y=1"], "draw has no argument 'point.y'; it takes x"),
+        (["point.x=1", "point.x=2"], "The argument 'point.x' is given twice."),
+        (["point={}", "point.x=2"], "The argument 'point' is given twice."),
+    ],
+)
+def test_an_invalid_field_is_named_with_its_full_path(pairs: list[str], sentence: str) -> None:
+    point = {"type": "object", "properties": {"x": {"type": "number"}}}
+    with pytest.raises(WrongUsage) as caught:
+        read_pairs("draw", pairs, {"properties": {"point": point}})
+    assert str(caught.value) == sentence
 
 
 @pytest.mark.parametrize(
@@ -158,9 +186,7 @@ def test_a_value_is_what_the_schema_says(pairs: list[str], expected: dict[str, A
         (['{"a": 1}', "b=2"], "waypost: The arguments are one JSON object, or pairs such as name=value, not both."),
     ],
 )
-def test_pairs_that_cannot_be_meant_are_wrong_usage(
-    words: list[str], sentence: str, capsys: Captured, project: Path
-) -> None:
+def test_invalid_pairs_are_wrong_usage(words: list[str], sentence: str, capsys: Captured, project: Path) -> None:
     assert main(["call", "server.py:hub", "add", *words]) == 2
     assert complaint(capsys) == sentence
 
@@ -170,7 +196,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_json_has_lines_at_a_terminal_and_none_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_indented_at_a_terminal_and_compact_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"a": [1]}
     for stream, expected in ((Terminal(), '{\n  "a": [\n    1\n  ]\n}\n'), (io.StringIO(), '{"a": [1]}\n')):
         monkeypatch.setattr("sys.stdout", stream)

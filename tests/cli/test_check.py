@@ -63,17 +63,17 @@ def schema(capsys: Captured) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("arguments", [[], ["waypost.yaml"]])
-def test_a_good_file_is_told_to_be_good(arguments: list[str], project: Path, capsys: Captured) -> None:
+def test_a_valid_file_is_reported_as_valid(arguments: list[str], project: Path, capsys: Captured) -> None:
     assert main(["check", *arguments]) == 0
     assert lines(capsys) == ["waypost.yaml: nothing wrong"]
 
 
-def test_a_good_file_has_no_findings_as_json(project: Path, capsys: Captured) -> None:
+def test_a_valid_file_has_no_findings_as_json(project: Path, capsys: Captured) -> None:
     assert main(["check", "--json"]) == 0
     assert json.loads("\n".join(lines(capsys))) == []
 
 
-def test_every_mistake_is_one_line_with_file_line_key_sentence_and_code(project: Path, capsys: Captured) -> None:
+def test_every_finding_is_one_line_with_file_line_key_message_and_code(project: Path, capsys: Captured) -> None:
     write(project, BAD)
 
     assert main(["check"]) == 1
@@ -97,7 +97,7 @@ def test_findings_as_json_have_the_same_parts(project: Path, capsys: Captured) -
     assert first["severity"] == "error"
 
 
-def test_what_only_shows_when_toolkits_are_loaded_is_found_too(project: Path, capsys: Captured) -> None:
+def test_errors_from_loading_toolkits_are_findings(project: Path, capsys: Captured) -> None:
     write(project, ONLY_BAD_TOOLKITS)
 
     assert main(["check"]) == 1
@@ -110,7 +110,7 @@ def test_what_only_shows_when_toolkits_are_loaded_is_found_too(project: Path, ca
     assert broken.endswith("[CFG042]")
 
 
-def test_warnings_are_told_and_do_not_fail(project: Path, capsys: Captured) -> None:
+def test_warnings_are_printed_and_do_not_fail(project: Path, capsys: Captured) -> None:
     write(project, "include: [team/*.yaml]\n")
 
     assert main(["check"]) == 0
@@ -119,7 +119,7 @@ def test_warnings_are_told_and_do_not_fail(project: Path, capsys: Captured) -> N
     assert line.startswith("warning: waypost.yaml:1: include[0]: ")
 
 
-def test_a_file_that_is_not_there_is_a_finding(project: Path, capsys: Captured) -> None:
+def test_a_missing_file_is_a_finding(project: Path, capsys: Captured) -> None:
     assert main(["check", "gone.yaml"]) == 1
 
     (line,) = lines(capsys)
@@ -127,7 +127,7 @@ def test_a_file_that_is_not_there_is_a_finding(project: Path, capsys: Captured) 
     assert line.endswith("[CFG001]")
 
 
-def test_a_process_fails_on_mistakes_and_prints_json(project: Path) -> None:
+def test_a_process_fails_on_errors_and_prints_json(project: Path) -> None:
     write(project, BAD)
 
     done = waypost("check", "--json", cwd=project)
@@ -136,7 +136,7 @@ def test_a_process_fails_on_mistakes_and_prints_json(project: Path) -> None:
     assert len(json.loads(done.stdout)) == 5
 
 
-def test_serve_tells_mistakes_and_warnings_as_check_does(project: Path, capsys: Captured) -> None:
+def test_serve_prints_the_same_findings_as_check(project: Path, capsys: Captured) -> None:
     write(project, "include: [none/*.yaml]\nservre: {}\n")
 
     assert main(["check"]) == 1
@@ -150,7 +150,7 @@ def test_serve_tells_mistakes_and_warnings_as_check_does(project: Path, capsys: 
 # schema
 
 
-def test_json_is_accepted_where_there_is_nothing_else(capsys: Captured) -> None:
+def test_schema_accepts_the_option_json(capsys: Captured) -> None:
     assert main(["schema", "--json"]) == 0
     assert json.loads("\n".join(lines(capsys))) == schema(capsys)
 

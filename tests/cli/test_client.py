@@ -1,4 +1,4 @@
-"""Finding a running hub: by URL and key, or by what it left in its data directory."""
+"""Finding a running hub by URL and key, or by the `hub.json` in its data directory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WAYPOST_DATA", raising=False)
 
 
-def test_a_hub_leaves_a_key_for_programs_of_the_same_user_and_takes_it_along(tmp_path: Path) -> None:
+def test_a_hub_writes_a_hub_file_with_a_key_and_removes_it_when_it_stops(tmp_path: Path) -> None:
     note = tmp_path / ".waypost" / "hub.json"
     with operated(tmp_path) as hub:
         left = note_of(tmp_path)
@@ -51,7 +51,7 @@ def test_a_hub_leaves_a_key_for_programs_of_the_same_user_and_takes_it_along(tmp
     assert not note.exists()
 
 
-def test_a_second_hub_on_a_directory_leaves_the_first_ones_key_alone_and_says_so(tmp_path: Path) -> None:
+def test_a_second_hub_on_a_directory_keeps_the_hub_file_of_the_first_and_logs_it(tmp_path: Path) -> None:
     with operated(tmp_path) as first:
         left = note_of(tmp_path)
         with operated(tmp_path) as second:
@@ -61,13 +61,13 @@ def test_a_second_hub_on_a_directory_leaves_the_first_ones_key_alone_and_says_so
         assert waypost(*LIST, cwd=tmp_path).returncode == 0
 
 
-def test_a_note_of_a_process_that_is_no_hub_is_nobodys(tmp_path: Path) -> None:
+def test_a_hub_file_of_a_process_that_is_not_a_hub_is_ignored(tmp_path: Path) -> None:
     for pid in (os.getpid(), os.getppid()):
         write_hub_file(tmp_path / "hub.json", RunningHub("http://127.0.0.1:1", "wp_x", pid))
         assert find_other_hub(tmp_path / "hub.json") is None
 
 
-def test_every_start_makes_another_key(tmp_path: Path) -> None:
+def test_every_start_creates_a_new_key(tmp_path: Path) -> None:
     keys = set()
     for _ in range(2):
         with operated(tmp_path):
@@ -86,15 +86,15 @@ def test_a_hub_is_found_by_its_directory_the_environment_or_its_address(tmp_path
             assert waypost(*LIST, "--url", url, "--key", key, cwd=away).returncode == 0
 
 
-def test_who_has_no_key_or_not_the_role_is_refused_in_one_sentence(tmp_path: Path, capsys: Captured) -> None:
+def test_a_missing_invalid_or_insufficient_key_is_a_one_line_error(tmp_path: Path, capsys: Captured) -> None:
     with operated(tmp_path) as hub:
-        for more, told in (
+        for more, answer in (
             ([], "Missing Authorization header"),
             (["--key", "wp_nobody"], "Invalid API key"),
             (["--key", AGENT], "agent does not have the role viewer; pass another key"),
         ):
             assert main([*LIST, "--url", hub.url, *more]) == 1
-            assert told in complaint(capsys)
+            assert answer in complaint(capsys)
         assert main([*LIST, "--key", "wp_\nX: y"]) == 1
         assert complaint(capsys) == "waypost: The key cannot be sent: it has characters that no key has."
 
@@ -106,14 +106,14 @@ def test_the_key_in_the_data_directory_is_not_sent_to_another_address(tmp_path: 
         assert "Missing Authorization header" in complaint(capsys)
 
 
-def test_no_hub_here_is_one_sentence(capsys: Captured) -> None:
+def test_a_directory_without_a_hub_is_a_one_line_error(capsys: Captured) -> None:
     assert main(LIST) == 1
     line = complaint(capsys)
     assert line.startswith("waypost: No hub is running here: there is no .waypost/hub.json")
     assert "--url" in line
 
 
-def test_a_hub_that_is_gone_is_one_sentence(tmp_path: Path, capsys: Captured) -> None:
+def test_a_hub_that_has_ended_is_a_one_line_error(tmp_path: Path, capsys: Captured) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     write_hub_file(tmp_path / "hub.json", RunningHub("http://127.0.0.1:1", "wp_x", process.pid))
@@ -122,20 +122,20 @@ def test_a_hub_that_is_gone_is_one_sentence(tmp_path: Path, capsys: Captured) ->
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}', '{"url": "http://127.0.0.1:1", "pid": 1}'])
-def test_a_note_that_makes_no_sense_is_one_sentence(text: str, tmp_path: Path, capsys: Captured) -> None:
+def test_an_invalid_hub_file_is_a_one_line_error(text: str, tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "hub.json").write_text(text)
     assert main([*LIST, "--data", str(tmp_path)]) == 1
     assert "hub.json cannot be read: " in complaint(capsys)
 
 
 @pytest.mark.parametrize("pid", [0, -1, 2**70])
-def test_a_process_that_cannot_be_is_gone(pid: int, tmp_path: Path) -> None:
+def test_a_hub_file_with_an_impossible_process_id_is_an_error(pid: int, tmp_path: Path) -> None:
     (tmp_path / "hub.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "key": "wp_x", "pid": pid}))
     with pytest.raises(WaypostError):
         read_hub_file(tmp_path / "hub.json")
 
 
-def test_nobody_at_an_address_is_one_sentence(capsys: Captured) -> None:
+def test_an_address_without_a_server_is_a_one_line_error(capsys: Captured) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -144,13 +144,13 @@ def test_nobody_at_an_address_is_one_sentence(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8420", "ftp://127.0.0.1", "http://", "http://127.0.0.1:many", "http://[::"])
-def test_what_is_no_address_is_one_sentence(url: str, capsys: Captured) -> None:
+def test_an_invalid_address_is_a_one_line_error(url: str, capsys: Captured) -> None:
     assert main([*LIST, "--url", url]) == 2
     assert "is not the address of a hub" in complaint(capsys)
 
 
-class Stranger(BaseHTTPRequestHandler):
-    """A server that is no hub."""
+class ForeignHandler(BaseHTTPRequestHandler):
+    """A server that is not a hub."""
 
     def do_GET(self) -> None:
         self.server.__dict__["asked"] = self.path
@@ -165,8 +165,8 @@ class Stranger(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def stranger() -> Iterator[HTTPServer]:
-    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+def foreign_server() -> Iterator[HTTPServer]:
+    with HTTPServer(("127.0.0.1", 0), ForeignHandler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -177,20 +177,20 @@ def stranger() -> Iterator[HTTPServer]:
 
 
 @pytest.mark.parametrize(("path", "status"), [("", 200), ("/moved", 302)])
-def test_a_server_that_is_no_hub_is_one_sentence(path: str, status: int, capsys: Captured) -> None:
-    with stranger() as server:
+def test_a_server_that_is_not_a_hub_is_a_one_line_error(path: str, status: int, capsys: Captured) -> None:
+    with foreign_server() as server:
         url = f"http://127.0.0.1:{server.server_port}{path}"
         assert main([*LIST, "--url", f"{url}/mcp", "--key", "wp_x"]) == 1
         assert complaint(capsys) == f"waypost: {url} answered {status} without JSON; is it a Waypost hub?"
         assert server.__dict__["asked"] == f"{path}/api/v1/keys"
 
 
-def test_a_hub_that_listens_everywhere_is_reached_nearby() -> None:
+def test_a_hub_on_all_interfaces_is_reached_on_loopback() -> None:
     assert HubClient("http://0.0.0.0:8420", None)._host == "127.0.0.1"
     assert HubClient("http://[::]:8420", None)._host == "::1"
 
 
-def test_a_note_that_is_another_hubs_by_now_stays(tmp_path: Path) -> None:
+def test_the_hub_file_of_another_hub_is_not_removed(tmp_path: Path) -> None:
     file = tmp_path / "hub.json"
     mine, other = (RunningHub("http://127.0.0.1:1", key, os.getpid()) for key in ("wp_mine", "wp_other"))
     write_hub_file(file, mine)

@@ -52,7 +52,7 @@ def printed(*command: str | Path) -> set[str]:
 
 
 @pytest.mark.parametrize("script", ["bash"], indirect=True)
-def test_bash_offers_what_can_follow(script: Path) -> None:
+def test_bash_completes_the_next_word(script: Path) -> None:
     for words, offered in CASES:
         assert printed("bash", "-c", BASH, "bash", script, "waypost", *words) == offered, words
     assert printed("bash", "-c", BASH, "bash", script, "waypost", "") >= set(COMMANDS)
@@ -60,7 +60,7 @@ def test_bash_offers_what_can_follow(script: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh here")
 @pytest.mark.parametrize("script", ["zsh"], indirect=True)
-def test_zsh_offers_what_can_follow(script: Path) -> None:
+def test_zsh_completes_the_next_word(script: Path) -> None:
     for words, offered in CASES:
         found = printed("zsh", "-f", "-c", ZSH, "zsh", script, "waypost", *words)
         assert {word for word in found if word.startswith(words[-1])} == offered, words
@@ -68,7 +68,7 @@ def test_zsh_offers_what_can_follow(script: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish here")
 @pytest.mark.parametrize("script", ["fish"], indirect=True)
-def test_fish_offers_what_can_follow(script: Path) -> None:
+def test_fish_completes_the_next_word(script: Path) -> None:
     for words, offered in CASES:
         found = printed("fish", "--no-config", "-c", f"source {script}; complete -C 'waypost {' '.join(words)}'")
         assert offered - {"--help"} <= found, words

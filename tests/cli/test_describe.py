@@ -11,7 +11,7 @@ from tests.cli.targets import TARGETS, on
 from waypost.cli import main
 
 
-def test_what_is_behind_a_gateway_is_described_with_its_link(gateway_url: str, capsys: Captured) -> None:
+def test_an_item_of_a_gateway_is_described_with_its_link(gateway_url: str, capsys: Captured) -> None:
     assert main(["describe", gateway_url, "add"]) == 0
 
     shown = json.loads(printed(capsys))
@@ -20,13 +20,13 @@ def test_what_is_behind_a_gateway_is_described_with_its_link(gateway_url: str, c
 
 
 @on("server.py:hub", "GATEWAY")
-def test_the_id_of_something_that_was_found_can_be_described(target: str, capsys: Captured) -> None:
+def test_an_id_from_a_search_can_be_described(target: str, capsys: Captured) -> None:
     assert main(["describe", target, "prompt:greet"]) == 0
     assert json.loads(printed(capsys))["links"][0]["method"] == "prompts/get"
 
 
 @on("server.py:hub", "GATEWAY")
-def test_a_misspelt_id_is_told_with_the_one_that_was_meant(target: str, capsys: Captured) -> None:
+def test_a_misspelt_id_is_an_error_with_a_suggestion(target: str, capsys: Captured) -> None:
     assert main(["describe", target, "prompt:gret"]) == 1
     assert complaint(capsys) == "waypost: There is nothing called 'prompt:gret'. Did you mean prompt:greet?"
 
@@ -57,6 +57,6 @@ def test_prompts_resources_and_templates_are_described_too(
 
 
 @on("server.py:hub", "URL", "waypost.yaml")
-def test_what_is_not_there_cannot_be_described(target: str, capsys: Captured) -> None:
+def test_describing_an_unknown_name_is_an_error(target: str, capsys: Captured) -> None:
     assert main(["describe", target, "nothing"]) == 1
     assert "nothing called 'nothing'" in complaint(capsys)

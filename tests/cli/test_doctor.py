@@ -1,4 +1,4 @@
-"""`waypost doctor`: each thing that can be broken is reported with its fix, and nothing is changed."""
+"""`waypost doctor`: each problem is reported with its fix, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from tests.cli.shell import COMMAND, serving, waypost
+from tests.ports import free_port
 from tests.postgres import postgres_server as postgres_server
 from tests.postgres import postgres_url as postgres_url
 from waypost.cli import doctor, main
@@ -27,7 +28,7 @@ CHECKS: Final = ["configuration", "python", "dependencies", "data", "disk", "key
 
 
 def examine(capsys: Captured, *words: str) -> tuple[int, dict[str, dict[str, str]]]:
-    """How the command ended, and its rows by the check."""
+    """The exit status of the command, and its rows by check."""
     status = main(["doctor", *words, "--json"])
     rows: list[dict[str, str]] = json.loads(capsys.readouterr().out)
     return status, {row["check"]: row for row in rows}
@@ -38,14 +39,15 @@ def files_in(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("target", ["waypost.yaml", "server.py:hub"])
-def test_a_hub_that_works_has_only_good_rows_and_nothing_is_changed(
-    target: str, project: Path, capsys: Captured
-) -> None:
+def test_a_working_hub_has_only_ok_rows_and_nothing_is_changed(target: str, project: Path, capsys: Captured) -> None:
+    # Not at the usual port: another test may try it at the same moment, or a hub listen there.
+    program = (project / "server.py").read_text().replace('version="1.2.3")', f'version="1.2.3", port={free_port()})')
+    (project / "server.py").write_text(program)
     assert main(["store", "migrate", "waypost.yaml"]) == 0
     (project / ".waypost" / "secret").write_bytes(bytes(32))
     (project / ".waypost" / "secret").chmod(0o600)
     capsys.readouterr()
-    assert main(["list", target]) == 0  # compiles what is compiled at the first import
+    assert main(["list", target]) == 0  # compiles the modules at their first import
     before = files_in(project)
     capsys.readouterr()
 
@@ -60,7 +62,9 @@ def test_a_hub_that_works_has_only_good_rows_and_nothing_is_changed(
 
 
 def test_a_row_is_one_line_with_the_fix_and_a_broken_one_fails(project: Path) -> None:
-    (project / "waypost.yaml").write_text("connections: {up: {kind: cli, command: no-such-program}}\n")
+    (project / "waypost.yaml").write_text(
+        "server: {port: 0}\nconnections: {up: {kind: cli, command: no-such-program}}\n"
+    )
 
     run = waypost("doctor", cwd=project)
 
@@ -94,7 +98,7 @@ def test_the_machine_is_checked_without_a_configuration(target: str, project: Pa
     assert rows["python"]["status"] == "ok"
 
 
-def test_a_port_of_another_program_is_broken(project: Path, capsys: Captured) -> None:
+def test_a_port_that_another_program_uses_is_broken(project: Path, capsys: Captured) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as other:
         port, workers = taken.getsockname()[1], other.getsockname()[1]
         (project / "waypost.yaml").write_text(f"server: {{port: {port}}}\nworkers: {{port: {workers}}}\n")
@@ -107,8 +111,7 @@ def test_a_port_of_another_program_is_broken(project: Path, capsys: Captured) ->
 
 
 def test_ports_and_store_of_a_running_hub_are_fine(project: Path, capsys: Captured) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        ports = one.getsockname()[1], other.getsockname()[1]
+    ports = free_port(), free_port()
     (project / "waypost.yaml").write_text(f"server: {{port: {ports[0]}}}\nworkers: {{port: {ports[1]}}}\n")
 
     with serving(cwd=project) as hub:
@@ -121,10 +124,9 @@ def test_ports_and_store_of_a_running_hub_are_fine(project: Path, capsys: Captur
     assert "used by the running hub" in rows["workers"]["message"]
 
 
-def test_each_connection_is_tried(project: Path, capsys: Captured) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as api, socket.create_server(("127.0.0.1", 0)) as gone:
-        url = f"http://127.0.0.1:{gone.getsockname()[1]}/mcp"
-        gone.close()
+def test_each_connection_is_checked(project: Path, capsys: Captured) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as api:
+        url = f"http://127.0.0.1:{free_port()}/mcp"
         connections: dict[str, Any] = {
             "sums": {"kind": "mcp", "command": COMMAND, "args": ["serve", "server.py:hub", "--stdio"]},
             "gone": {"kind": "mcp", "url": url},
@@ -180,7 +182,7 @@ def test_a_store_that_is_damaged_older_or_newer_is_reported(
     assert (status, rows["store"]["status"]) == (1, "broken")
 
 
-def test_a_file_from_the_future_shows_that_the_clock_went_back(project: Path, capsys: Captured) -> None:
+def test_a_file_from_the_future_is_a_warning_about_the_clock(project: Path, capsys: Captured) -> None:
     assert main(["store", "migrate", "waypost.yaml"]) == 0
     capsys.readouterr()
     os.utime(project / ".waypost" / "waypost.db", (time.time() + 3600, time.time() + 3600))
@@ -194,7 +196,7 @@ def test_a_file_from_the_future_shows_that_the_clock_went_back(project: Path, ca
 def test_the_clock_of_a_database_server_is_compared(
     project: Path, capsys: Captured, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (project / "waypost.yaml").write_text(json.dumps({"store": {"url": postgres_url}}))
+    (project / "waypost.yaml").write_text(json.dumps({"server": {"port": 0}, "store": {"url": postgres_url}}))
     status, rows = examine(capsys)
     assert status == 0
     assert rows["store"]["status"] == "warning"
@@ -214,7 +216,7 @@ def test_the_clock_of_a_database_server_is_compared(
          "expired: ci"),
     ],
 )  # fmt: skip
-def test_keys_are_looked_at(auth: dict[str, Any], status: str, message: str, project: Path, capsys: Captured) -> None:
+def test_keys_are_checked(auth: dict[str, Any], status: str, message: str, project: Path, capsys: Captured) -> None:
     (project / "waypost.yaml").write_text(json.dumps({"auth": auth}))
 
     _, rows = examine(capsys)
@@ -223,7 +225,7 @@ def test_keys_are_looked_at(auth: dict[str, Any], status: str, message: str, pro
     assert message in rows["keys"]["message"]
 
 
-def test_rights_and_contents_of_the_data_directory_are_looked_at(
+def test_permissions_and_contents_of_the_data_directory_are_checked(
     project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = project / ".waypost"

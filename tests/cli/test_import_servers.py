@@ -1,4 +1,4 @@
-"""`waypost import`: servers of any client become connections and imports, without their secrets."""
+"""`waypost import`: servers of any client are converted to connections and imports, without their secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUMS: Final = {"kind": "mcp", "command": "waypost", "args": ["serve", "server.py
 
 
 def imported(file: Path, capsys: Captured) -> tuple[dict[str, Any], str]:
-    """The connections that a file becomes, and the notes."""
+    """The connections made from a file, and the notes."""
     assert main(["import", str(file)]) == 0
     said = capsys.readouterr()
     data = yaml.safe_load(said.out)
@@ -29,7 +29,7 @@ def imported(file: Path, capsys: Captured) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_what_install_writes_is_read_back(client: str, tmp_path: Path, capsys: Captured) -> None:
+def test_an_entry_written_by_install_is_imported(client: str, tmp_path: Path, capsys: Captured) -> None:
     known = CLIENTS[client]
     text = set_entry("", known.form, (known.section, "sums"), known.entry(Server("sums", ("waypost", *SUMS["args"]))))
     if client != "claude-desktop":
@@ -47,7 +47,7 @@ def test_what_install_writes_is_read_back(client: str, tmp_path: Path, capsys: C
     assert (connections, notes) == ({}, "")
 
 
-def test_secrets_become_variables_and_stay_in_the_file_they_came_from(tmp_path: Path, capsys: Captured) -> None:
+def test_secrets_are_replaced_by_variables_and_stay_in_the_original_file(tmp_path: Path, capsys: Captured) -> None:
     file = tmp_path / "mcp.json"
     servers = {
         "git hub": {
@@ -106,7 +106,7 @@ def test_variables_of_other_clients_are_written_as_here(tmp_path: Path, capsys: 
     assert notes == "note: set API_KEY for the hub; the client asks its user for it\n"
 
 
-def test_what_cannot_be_used_is_left_out_with_a_note(tmp_path: Path, capsys: Captured) -> None:
+def test_an_unusable_server_is_left_out_with_a_note(tmp_path: Path, capsys: Captured) -> None:
     file = tmp_path / "mcp.json"
     servers = {"a": {"command": "x"}, "off": {"command": "x", "disabled": True}, "no": {}, "odd": 1}
     file.write_text(json.dumps({"mcpServers": servers}))
@@ -178,7 +178,7 @@ def test_a_configuration_that_does_not_exist_is_made(project: Path, capsys: Capt
         ("a.json", '{"servers": {"b": {"command": "x"}}}', "proxy: {import: {}}\na: [", "it is not YAML"),
     ],
 )
-def test_what_cannot_be_imported_is_one_sentence(
+def test_an_import_that_fails_is_a_one_line_error(
     file: str, text: str | None, into: str | None, sentence: str, project: Path, capsys: Captured
 ) -> None:
     if text is not None:

@@ -1,4 +1,4 @@
-"""`waypost init`: what it writes works from the first minute."""
+"""`waypost init`: the files that it writes work unchanged."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_the_current_folder_is_the_default(tmp_path: Path, monkeypatch: pytest.M
     assert {file.name for file in tmp_path.iterdir()} == FILES
 
 
-def test_what_is_written_has_nothing_wrong(written: Path, capsys: Captured) -> None:
+def test_the_written_configuration_has_no_findings(written: Path, capsys: Captured) -> None:
     assert main(["check", str(written / "waypost.yaml")]) == 0
     assert capsys.readouterr().out.endswith("nothing wrong\n")
 
 
-def test_what_is_written_can_be_listed_and_called(written: Path, capsys: Captured) -> None:
+def test_the_written_tools_can_be_listed_and_called(written: Path, capsys: Captured) -> None:
     config = str(written / "waypost.yaml")
 
     assert main(["list", config, "--json"]) == 0
@@ -59,7 +59,7 @@ def test_what_is_written_can_be_listed_and_called(written: Path, capsys: Capture
     assert capsys.readouterr().out == "3.0\n"
 
 
-def test_the_command_it_suggests_works_as_it_is(tmp_path: Path, capsys: Captured) -> None:
+def test_the_suggested_command_works(tmp_path: Path, capsys: Captured) -> None:
     folder = tmp_path / "two words"
     assert main(["init", str(folder)]) == 0
     (suggested,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Try it:")]
@@ -70,7 +70,7 @@ def test_the_command_it_suggests_works_as_it_is(tmp_path: Path, capsys: Captured
     assert capsys.readouterr().out == "3.0\n"
 
 
-def test_what_is_written_is_served(written: Path, capsys: Captured) -> None:
+def test_the_written_configuration_can_be_served(written: Path, capsys: Captured) -> None:
     with serving(written / "waypost.yaml", "--port", "0", cwd=written.parent) as hub:
         assert main(["call", hub.url, "add", '{"a": 1, "b": 2}']) == 0
         assert capsys.readouterr().out == "3.0\n"
@@ -80,12 +80,12 @@ def test_the_client_entry_starts_the_hub_from_anywhere(written: Path) -> None:
     entry = json.loads((written / "mcp.json").read_text())["mcpServers"]["my-hub"]
 
     assert entry["args"] == ["serve", str(written / "waypost.yaml"), "--stdio"]
-    # With nothing on its standard input it starts, finds that the client has left, and ends.
+    # With an empty stdin it starts, finds that the client has disconnected, and ends.
     done = started(entry)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_client_entry_starts_the_hub_where_no_script_is_beside_the_interpreter(
+def test_the_client_entry_uses_the_interpreter_if_there_is_no_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     (tmp_path / "python").symlink_to(sys.executable)
@@ -97,7 +97,7 @@ def test_the_client_entry_starts_the_hub_where_no_script_is_beside_the_interpret
 
 
 def started(entry: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    """What comes of a client entry in a client that knows nothing of the shell it was made in."""
+    """Run the command of a client entry in an empty environment."""
     return subprocess.run(
         [entry["command"], *entry["args"]],
         cwd="/",
@@ -122,7 +122,7 @@ def test_nothing_is_overwritten(name: str, tmp_path: Path, capsys: Captured) -> 
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {name: "mine"}
 
 
-def test_a_second_time_is_refused(written: Path) -> None:
+def test_a_second_init_in_the_same_folder_is_refused(written: Path) -> None:
     done = waypost("init", written, cwd=written)
 
     assert (done.returncode, done.stdout) == (1, "")
@@ -130,7 +130,7 @@ def test_a_second_time_is_refused(written: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["taken", "taken/hub"])
-def test_a_place_that_is_no_folder_is_one_sentence(place: str, tmp_path: Path, capsys: Captured) -> None:
+def test_a_path_that_is_not_a_folder_is_a_one_line_error(place: str, tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "taken").write_text("a file")
 
     assert main(["init", str(tmp_path / place)]) == 1

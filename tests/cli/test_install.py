@@ -1,4 +1,4 @@
-"""`waypost install`: each client's own file gets an entry that works, and loses it again."""
+"""`waypost install`: adds a working entry to the file of each client, and removes it again."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import yaml
 
 from tests.cli.shell import COMMAND
 from waypost.cli import main
+from waypost.cli.install import replace_text
 from waypost.config.clients import CLIENTS, Machine, Server
 
 Captured = pytest.CaptureFixture[str]
@@ -110,7 +111,7 @@ def test_a_hub_without_a_key_has_no_header(client: str) -> None:
     assert "Authorization" not in json.dumps(entry)
 
 
-def test_claude_desktop_has_only_servers_that_it_starts(home: Path, project: Path, capsys: Captured) -> None:
+def test_claude_desktop_accepts_only_servers_that_it_starts(home: Path, project: Path, capsys: Captured) -> None:
     assert CLIENTS["claude-desktop"].entry(STARTED) == START
     assert main(["install", "claude-desktop", "--url", URL]) == 1
     assert "without --url" in capsys.readouterr().err
@@ -133,7 +134,7 @@ def test_claude_desktop_has_only_servers_that_it_starts(home: Path, project: Pat
          "roaming/Block/goose/config/config.yaml"),
     ],
 )  # fmt: skip
-def test_the_file_is_where_the_client_looks_for_it(client: str, linux: str, darwin: str, win32: str) -> None:
+def test_the_file_is_in_the_place_that_the_client_reads(client: str, linux: str, darwin: str, win32: str) -> None:
     home = Path("/home/ada")
     for platform, file in (("linux", linux), ("darwin", darwin), ("win32", win32)):
         machine = Machine(platform, home, {"APPDATA": "/home/ada/roaming"})
@@ -171,13 +172,13 @@ def test_the_entry_starts_the_hub_from_anywhere(client: str, home: Path, project
         "method": "initialize",
         "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
     }
-    if client == "goose":  # one process is enough: the words are the same
+    if client == "goose":  # one process is enough: the command is the same
         run = subprocess.run(words, input=json.dumps(hello) + "\n", cwd="/", capture_output=True, text=True, timeout=90)
         assert json.loads(run.stdout)["result"]["serverInfo"]["name"] == "desk"
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_what_was_installed_is_removed(client: str, home: Path, project: Path, capsys: Captured) -> None:
+def test_an_installed_entry_is_removed(client: str, home: Path, project: Path, capsys: Captured) -> None:
     assert main(["install", client, "--name", "first"]) == 0
     file = file_of(client, home)
     before = file.read_text()
@@ -187,7 +188,7 @@ def test_what_was_installed_is_removed(client: str, home: Path, project: Path, c
     assert main(["install", client, "--remove"]) == 0
 
     assert file.read_text() == before
-    assert "desk" in file.with_name(f"{file.name}.bak").read_text()
+    assert "desk" in file.with_name(f"{file.name}.bak2").read_text()
     assert main(["install", client, "--remove"]) == 1
     assert "has no entry 'desk'" in capsys.readouterr().err
 
@@ -216,7 +217,7 @@ def test_the_same_entry_again_changes_nothing(home: Path, project: Path, capsys:
     assert not (home / ".cursor" / "mcp.json.bak").exists()
 
 
-def test_a_file_keeps_its_rights_its_link_and_a_copy(home: Path, project: Path) -> None:
+def test_a_file_keeps_its_permissions_and_its_link_and_is_backed_up(home: Path, project: Path) -> None:
     real = home / "dotfiles.json"
     real.write_text('{\n  "servers": {}, // none\n}\n')
     real.chmod(0o640)
@@ -233,9 +234,7 @@ def test_a_file_keeps_its_rights_its_link_and_a_copy(home: Path, project: Path) 
 
 
 @pytest.mark.parametrize(("client", "text"), [("cursor", '{"mcpServers": '), ("codex", "a ="), ("goose", "a: [")])
-def test_a_broken_file_is_refused_in_one_sentence(
-    client: str, text: str, home: Path, project: Path, capsys: Captured
-) -> None:
+def test_a_broken_file_is_a_one_line_error(client: str, text: str, home: Path, project: Path, capsys: Captured) -> None:
     file = file_of(client, home)
     file.parent.mkdir(parents=True)
     file.write_text(text)
@@ -264,6 +263,18 @@ def test_the_file_with_comments_of_opencode_is_used_if_it_exists(home: Path, pro
     assert not (project / "opencode.json").exists()
 
 
+def test_an_equal_entry_in_another_format_is_not_changed(home: Path, project: Path) -> None:
+    file = home / ".cursor" / "mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"mcpServers":{"waypost":{"url":"http://127.0.0.1:8420/mcp"}}}')
+    before = file.read_text()
+
+    assert main(["install", "cursor", "--url", "http://127.0.0.1:8420"]) == 0
+
+    assert file.read_text() == before
+    assert not file.with_name("mcp.json.bak").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "status", "sentence"),
     [
@@ -273,10 +284,10 @@ def test_the_file_with_comments_of_opencode_is_used_if_it_exists(home: Path, pro
         (["cursor", "--url", "desk:1"], 2, "desk:1 is not a URL"),
         (["cursor", "--name", "a b"], 2, "not a name that every client takes"),
         (["goose", "--scope", "project"], 2, "goose has no files for single projects"),
-        (["cursor", "--remove", "nowhere.py:hub"], 2, "Name the entry with --name"),
+        (["cursor", "--remove", "nowhere.py:hub"], 2, "Name the entry to remove with --name; there are: none."),
     ],
 )
-def test_wrong_usage_is_one_sentence(
+def test_wrong_usage_is_a_one_line_error(
     words: list[str], status: int, sentence: str, home: Path, project: Path, capsys: Captured
 ) -> None:
     try:
@@ -290,16 +301,24 @@ def test_wrong_usage_is_one_sentence(
     assert list(home.iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_written_is_one_sentence(home: Path, project: Path, capsys: Captured) -> None:
+def test_an_unwritable_directory_is_an_error(home: Path, project: Path, capsys: Captured) -> None:
     (home / ".cursor").write_text("in the way")
 
     assert main(["install", "cursor"]) == 1
     assert "cannot be" in capsys.readouterr().err
 
 
-def test_the_program_itself_is_started_where_there_is_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_module_is_started_if_there_is_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
     from waypost.cli.install import find_command
 
     python = shutil.which("python3") or "/usr/bin/python3"
     monkeypatch.setattr("sys.executable", str(Path(python).parent / "nowhere" / "python3"))
     assert find_command()[1:] == ["-m", "waypost"]
+
+
+def test_the_copy_of_the_original_is_kept_when_the_file_changes_again(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text("original")
+    assert replace_text(file, "installed") == tmp_path / "mcp.json.bak"
+    assert replace_text(file, "removed") == tmp_path / "mcp.json.bak2"
+    assert (tmp_path / "mcp.json.bak").read_text() == "original"

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("served")
 NUMBERS = {"a": 1, "b": 2}
 
 
-def test_a_key_is_shown_once_and_is_good(served: Serving, capsys: Captured) -> None:
+def test_a_new_key_is_shown_once_and_is_accepted(served: Serving, capsys: Captured) -> None:
     assert main(["keys", "create", "--id", "ci", "--role", "agent", "--permission", "deploy", "--json"]) == 0
     made = printed_json(capsys)
     assert made.keys() == {"id", "key"}
@@ -59,7 +59,7 @@ def test_keys_are_listed_as_a_table(capsys: Captured) -> None:
     assert ["agent", "good", "configuration", "agent", "never"] in [row.split() for row in rows]
 
 
-def test_what_the_hub_refuses_is_one_sentence(capsys: Captured) -> None:
+def test_a_refusal_of_the_hub_is_a_one_line_error(capsys: Captured) -> None:
     for arguments, part in (
         (["--id", "agent"], "in the configuration already"),
         (["--id", "late", "--expires", "2001-01-01"], "in the past"),
@@ -69,7 +69,7 @@ def test_what_the_hub_refuses_is_one_sentence(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-", "ü", "a\n", "a" * 129])
-def test_what_cannot_be_the_id_of_a_key_is_wrong_usage(name: str, capsys: Captured) -> None:
+def test_an_invalid_id_of_a_key_is_wrong_usage(name: str, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["keys", "create", f"--id={name}"])
 
@@ -78,14 +78,14 @@ def test_what_cannot_be_the_id_of_a_key_is_wrong_usage(name: str, capsys: Captur
 
 
 @pytest.mark.parametrize("option", ["--role", "--permission", "--scope"])
-def test_a_right_without_a_name_is_wrong_usage(option: str, capsys: Captured) -> None:
+def test_an_empty_role_or_permission_is_wrong_usage(option: str, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["keys", "create", "--id", "ci", option, ""])
     assert ended.value.code == 2
     assert f"argument {option}: '' is not a name; use 1 to 128 characters" in complaint(capsys)
 
 
-def test_keys_survive_the_hub_and_stay_revoked(tmp_path: Path) -> None:
+def test_keys_and_revocations_survive_a_restart(tmp_path: Path) -> None:
     def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         return waypost("keys", *arguments, cwd=tmp_path)
 
@@ -116,7 +116,7 @@ def test_a_key_is_in_no_file_and_no_log_of_the_hub(tmp_path: Path) -> None:
     ("text", "span"), [("90m", timedelta(minutes=90)), ("12h", timedelta(hours=12)), ("2w", timedelta(weeks=2))]
 )
 def test_a_time_span_counts_from_now(text: str, span: timedelta) -> None:
-    assert abs(parse_expiry(text) - datetime.now(UTC) - span) < timedelta(seconds=5)
+    assert abs(parse_expiry(text) - datetime.now(UTC) - span) < timedelta(seconds=60)
 
 
 def test_a_date_without_a_zone_is_in_utc() -> None:
@@ -125,6 +125,6 @@ def test_a_date_without_a_zone_is_in_utc() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "0d", "-1d", "30", "30y", "99999999d"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_expiry_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=re.escape(repr(text))):
         parse_expiry(text)

@@ -13,7 +13,7 @@ from waypost.cli import main
 
 
 @on(*TARGETS)
-def test_tools_are_listed_one_a_line(target: str, capsys: Captured) -> None:
+def test_tools_are_listed_one_per_line(target: str, capsys: Captured) -> None:
     assert main(["list", target]) == 0
 
     first, *others = printed(capsys).splitlines()
@@ -65,7 +65,7 @@ def test_sections_that_a_hub_does_not_have_are_empty(target: str, capsys: Captur
     assert [entry["name"] for entry in sections["prompts"]] == ["greet"]
 
 
-def test_the_catalog_tool_of_a_hub_is_asked_when_it_has_one(project: Path, capsys: Captured) -> None:
+def test_the_catalog_tool_of_a_hub_is_used_if_it_has_one(project: Path, capsys: Captured) -> None:
     with (project / "server.py").open("a") as file:
         file.write("\nfrom waypost import Catalog\nhub.add(Catalog, hidden=True)\n")
 
@@ -84,7 +84,7 @@ def test_a_hub_without_tools_lists_nothing(project: Path, capsys: Captured) -> N
     assert json.loads(printed(capsys)) == []
 
 
-def test_behind_a_gateway_the_catalog_shows_everything_all_the_same(gateway_url: str, capsys: Captured) -> None:
+def test_the_catalog_of_a_gateway_shows_all_items(gateway_url: str, capsys: Captured) -> None:
     assert main(["list", gateway_url, "--json"]) == 0
     assert {tool["name"] for tool in json.loads(printed(capsys))} == GATEWAY_TOOLS
     assert main(["list", gateway_url, "--catalog", "--json"]) == 0
@@ -98,7 +98,9 @@ def test_behind_a_gateway_the_catalog_shows_everything_all_the_same(gateway_url:
     assert re.search(r"^items +add +Add two numbers$", printed(capsys), re.MULTILINE)
 
 
-def test_a_file_at_hand_shows_what_its_gateway_does_not_list(project: Path, capsys: Captured) -> None:
+def test_the_catalog_of_a_local_file_shows_tools_that_its_gateway_does_not_list(
+    project: Path, capsys: Captured
+) -> None:
     config = project / "waypost.yaml"
     config.write_text(config.read_text().replace("surface: full", "surface: gateway"))
 

@@ -25,25 +25,36 @@ def test_a_record_is_one_line_of_json() -> None:
     assert "exception" not in entry
 
 
-def test_a_failure_brings_its_traceback() -> None:
+def test_a_record_of_a_failure_has_its_traceback() -> None:
     entry = json.loads(JsonLines().format(record("it failed", failed=True)))
     assert entry["exception"].endswith("ValueError: broken")
 
 
-def test_neither_the_message_nor_the_traceback_tells_a_secret() -> None:
+def test_secrets_are_redacted_in_the_message_and_the_traceback() -> None:
     try:
         raise ValueError("password=hunter2hunter2")
     except ValueError:
         problem = sys.exc_info()
-    told = logging.LogRecord("x", logging.ERROR, "file.py", 1, "sent Bearer %s", ("abcdef123456",), problem)
+    answer = logging.LogRecord("x", logging.ERROR, "file.py", 1, "sent Bearer %s", ("abcdef123456",), problem)
 
-    entry = json.loads(JsonLines().format(told))
+    entry = json.loads(JsonLines().format(answer))
 
     assert entry["message"] == "sent Bearer [REDACTED]"
     assert entry["exception"].endswith("ValueError: password=[REDACTED]")
 
 
-def test_people_read_a_line_and_the_traceback_below_it() -> None:
+@pytest.mark.parametrize("formatter", [JsonLines(), PlainText()])
+def test_secrets_of_the_configuration_are_redacted(formatter: JsonLines | PlainText) -> None:
+    secrets = ["plain words"]
+    formatter.secrets = lambda: secrets
+    assert "said plain" not in formatter.format(record("said plain words"))
+    secrets[:] = ["broken"]  # as after a reload
+    shown = formatter.format(record("said plain words", failed=True))
+    assert "said plain words" in shown
+    assert "ValueError: [REDACTED]" in shown
+
+
+def test_plain_text_is_a_line_followed_by_the_traceback() -> None:
     first, *rest = PlainText().format(record("it failed", failed=True)).splitlines()
 
     assert first[8:] == " warning: it failed (waypost.test)"
@@ -51,7 +62,7 @@ def test_people_read_a_line_and_the_traceback_below_it() -> None:
     assert rest[-1] == "ValueError: broken"
 
 
-def test_what_people_read_tells_no_secret_and_moves_no_cursor() -> None:
+def test_plain_text_has_no_secrets_and_no_control_characters() -> None:
     shown = PlainText().format(record("sent Bearer %s\x1b[2J\r\n", "abcdef123456"))
 
     assert shown[8:] == r" warning: sent Bearer [REDACTED]\x1b[2J\r\n (waypost.test)"

@@ -1,4 +1,4 @@
-"""Commands that only look at a configuration run nothing that an earlier process left."""
+"""Commands that only read a configuration do not resume work of an earlier process."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ workflows:
 
 
 @pytest.fixture
-def left(tmp_path: Path) -> Path:
-    """The folder of a hub that was killed while it ran something that may be run again."""
+def folder(tmp_path: Path) -> Path:
+    """The folder of a hub that was killed during a transition that may be repeated."""
     (tmp_path / "waypost.yaml").write_text(RUN.replace("PLACE", str(tmp_path)))
 
     @asynchronous
-    async def leave() -> None:
+    async def crash_hub() -> None:
         hub = Hub.from_config(tmp_path / "waypost.yaml")
         await hub.store.open()
         async with connect(hub) as client:
@@ -41,7 +41,7 @@ def left(tmp_path: Path) -> Path:
             await crash(b, await b.start())
         await hub.stop()
 
-    leave()
+    crash_hub()
     return tmp_path
 
 
@@ -50,10 +50,10 @@ def left(tmp_path: Path) -> Path:
     [["list"], ["search", "flow"], ["describe", "flow"], ["read", "waypost://workflows/flow"]],
     ids=lambda it: it[0],
 )
-def test_to_look_around_runs_nothing(command: list[str], left: Path) -> None:
+def test_a_reading_command_does_not_resume_an_interrupted_transition(command: list[str], folder: Path) -> None:
     name, *more = command
 
-    ended = waypost(name, "waypost.yaml", *more, cwd=left)
+    ended = waypost(name, "waypost.yaml", *more, cwd=folder)
 
     assert ended.returncode == 0, ended.stderr
-    assert not (left / "ran").exists()
+    assert not (folder / "ran").exists()

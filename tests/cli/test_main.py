@@ -1,4 +1,4 @@
-"""The command line: its help, its exit codes, and errors of one sentence."""
+"""The command line: its help, its exit codes, and one-line errors."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ WRONG_USAGE = [
 
 
 def usage_code(*arguments: str) -> int:
-    """The code a command ends with before it starts."""
+    """The exit code of a command that ends while its arguments are parsed."""
     with pytest.raises(SystemExit) as caught:
         main(list(arguments))
     assert isinstance(caught.value.code, int)
@@ -144,7 +144,7 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("command", EVERY)
-def test_every_example_is_a_call_that_is_understood(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_example_is_parsed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     usage_code(*command.split(), "--help")
     example = " ".join(capsys.readouterr().out.split()).rpartition("example: waypost ")[2].partition(" > ")[0]
 
@@ -162,7 +162,7 @@ def test_the_help_names_every_command_and_an_example(capsys: pytest.CaptureFixtu
         assert f"\n    {command}" in shown
 
 
-def test_no_command_is_left_out_here() -> None:
+def test_every_command_is_covered_by_these_tests() -> None:
     commands = choices(build_parser(*COMMANDS))
 
     assert set(commands) == set(COMMANDS)
@@ -170,18 +170,20 @@ def test_no_command_is_left_out_here() -> None:
 
 
 def choices(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """What can follow a command."""
+    """The subcommands of a command."""
     groups = [action for action in command._actions if isinstance(action, argparse._SubParsersAction)]
     return dict(groups[0].choices) if groups else {}
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert usage_code("--version") == 0
     assert capsys.readouterr().out == f"waypost {__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", WRONG_USAGE, ids=lambda arguments: " ".join(arguments) or "nothing")
-def test_wrong_usage_is_one_sentence_and_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_a_one_line_error_with_status_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert usage_code(*arguments) == 2
 
     printed = capsys.readouterr()
@@ -203,7 +205,7 @@ def test_wrong_usage_is_one_sentence_and_code_2(arguments: list[str], capsys: py
     ],
     ids=["command", "action"],
 )
-def test_a_command_that_is_nearly_right_is_told_the_right_one(
+def test_a_misspelt_command_gets_a_suggestion(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert usage_code(*arguments) == 2
@@ -227,7 +229,7 @@ def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> int:
     return main(["schema"])
 
 
-def test_an_error_is_one_sentence_and_code_1(
+def test_an_error_is_one_line_with_status_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert failing(WaypostError("The cat is on the keyboard."), monkeypatch) == 1
@@ -244,7 +246,7 @@ def test_an_error_is_one_sentence_and_code_1(
         (ConfigError("The file is on fire."), ["The file is on fire."]),
     ],
 )
-def test_a_configuration_that_cannot_be_used_is_told_finding_by_finding(
+def test_an_invalid_configuration_is_printed_finding_by_finding(
     error: ConfigError, lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert failing(error, monkeypatch) == 1
@@ -270,7 +272,7 @@ def test_the_command_runs_as_a_script_and_as_a_module(tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )
-def test_a_process_ends_with_its_code_and_one_sentence(arguments: list[str], code: int, tmp_path: Path) -> None:
+def test_a_failed_process_exits_with_its_status_and_one_line(arguments: list[str], code: int, tmp_path: Path) -> None:
     done = waypost(*arguments, cwd=tmp_path)
 
     assert done.returncode == code
@@ -342,7 +344,7 @@ def test_only_the_command_that_runs_is_imported(arguments: list[str], imported: 
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )
-def test_a_reader_that_has_gone_ends_the_command_quietly(
+def test_a_command_with_a_closed_pipe_ends_silently(
     arguments: list[str], code: int, unbuffered: str, project: Path
 ) -> None:
     (project / "wrong.yaml").write_text("version: 7\n")

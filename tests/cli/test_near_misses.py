@@ -1,4 +1,4 @@
-"""What a newcomer is told who was nearly right."""
+"""Suggestions for commands that are nearly right."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.cli.operated import Captured, complaint, printed
 from waypost.cli import main
 
 
-def test_the_file_beside_the_shell_is_listed_when_none_is_named(project: Path, capsys: Captured) -> None:
+def test_the_file_in_the_current_directory_is_listed_by_default(project: Path, capsys: Captured) -> None:
     assert main(["list"]) == 0
     assert printed(capsys).startswith("add")
 
 
 @pytest.mark.parametrize("command", ["list", "serve", "check", "store check"])
-def test_where_there_is_no_file_it_is_told_how_to_get_one(
+def test_a_missing_file_suggests_init(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -27,7 +27,7 @@ def test_where_there_is_no_file_it_is_told_how_to_get_one(
     assert said.out + said.err == expected
 
 
-def test_an_address_without_its_scheme_is_told_with_it(capsys: Captured) -> None:
+def test_an_address_without_a_scheme_suggests_the_url(capsys: Captured) -> None:
     assert main(["list", "127.0.0.1:8420"]) == 2
     assert complaint(capsys) == "waypost: 127.0.0.1:8420 is not a target; use http://127.0.0.1:8420."
 
@@ -40,7 +40,7 @@ def test_python_is_not_checked_as_a_configuration(target: str, project: Path, ca
     )
 
 
-def test_a_tool_that_is_nearly_right_is_told_the_right_one(project: Path, url: str, capsys: Captured) -> None:
+def test_a_misspelt_tool_gets_a_suggestion(project: Path, url: str, capsys: Captured) -> None:
     for target in ("server.py:hub", "waypost.yaml", url):
         assert main(["call", target, "ad"]) == 1
         assert complaint(capsys) == 'waypost: Unknown tool: ad; did you mean "add"?'
@@ -48,7 +48,7 @@ def test_a_tool_that_is_nearly_right_is_told_the_right_one(project: Path, url: s
     assert complaint(capsys) == "waypost: Unknown skill: nothing_like_it"
 
 
-def test_who_lists_a_gateway_is_told_of_what_is_behind_it(gateway_url: str, capsys: Captured) -> None:
+def test_listing_a_gateway_names_the_number_of_its_items(gateway_url: str, capsys: Captured) -> None:
     assert main(["list", gateway_url]) == 0
 
     said = capsys.readouterr()
@@ -59,9 +59,7 @@ def test_who_lists_a_gateway_is_told_of_what_is_behind_it(gateway_url: str, caps
     assert len(printed(capsys).splitlines()) == found
 
 
-def test_words_of_a_query_need_no_quotes_and_surplus_words_name_their_command(
-    gateway_url: str, capsys: Captured
-) -> None:
+def test_a_query_needs_no_quotes_and_surplus_arguments_name_their_command(gateway_url: str, capsys: Captured) -> None:
     assert main(["search", gateway_url, "add", "two", "numbers", "--limit", "1", "--json"]) == 0
     spread = printed(capsys)
     assert main(["search", gateway_url, "add two numbers", "--limit", "1", "--json"]) == 0

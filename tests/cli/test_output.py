@@ -13,7 +13,7 @@ def test_a_table_escapes_control_characters() -> None:
     assert format_table(COLUMNS, rows).splitlines() == ["A              B", r"\x1b[31mred\n  ü"]
 
 
-def test_a_table_without_rows_says_so() -> None:
+def test_a_table_without_rows_is_none() -> None:
     assert format_table(COLUMNS, []) == "none"
 
 

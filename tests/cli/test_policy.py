@@ -1,4 +1,4 @@
-"""`waypost policy`: the rules of a running hub, and what they would decide."""
+"""`waypost policy`: the rules of a running hub, and their decisions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_rules_are_listed(capsys: Captured) -> None:
     assert row.split(maxsplit=4) == ["10", "no-shell", "mcp_restriction", "enabled", '{"tool_pattern": "shell"}']
 
 
-def test_what_is_allowed_ends_with_0(capsys: Captured) -> None:
+def test_an_allowed_call_exits_with_0(capsys: Captured) -> None:
     question = ["policy", "test", "--principal", "agent", "--capability", "add", "--args", '{"a": 1}']
     assert main([*question, "--json"]) == 0
     assert printed_json(capsys) == {"decision": "allow", "reason": "", "rule": ""}
@@ -31,7 +31,7 @@ def test_what_is_allowed_ends_with_0(capsys: Captured) -> None:
     assert capsys.readouterr().out == "allow\n"
 
 
-def test_what_is_denied_ends_with_1_and_says_why(capsys: Captured) -> None:
+def test_a_denied_call_exits_with_1_and_the_reason(capsys: Captured) -> None:
     question = ["policy", "test", "--principal", "agent", "--capability", "shell"]
     assert main([*question, "--json"]) == 1
     assert printed_json(capsys) == {"decision": "deny", "reason": REASON, "rule": "no-shell"}
@@ -39,12 +39,12 @@ def test_what_is_denied_ends_with_1_and_says_why(capsys: Captured) -> None:
     assert capsys.readouterr().out == f"deny: {REASON} (no-shell)\n"
 
 
-def test_nobody_in_particular_is_a_principal(capsys: Captured) -> None:
+def test_the_anonymous_principal_can_be_tested(capsys: Captured) -> None:
     assert main(["policy", "test", "--principal", "anonymous", "--capability", "add"]) == 1
     assert capsys.readouterr().out == "deny: Missing Authorization header (authentication)\n"
 
 
 @pytest.mark.parametrize(("who", "what"), [("nobody", "add"), ("agent", "subtract")])
-def test_who_or_what_is_unknown_is_one_sentence(who: str, what: str, capsys: Captured) -> None:
+def test_an_unknown_principal_or_capability_is_a_one_line_error(who: str, what: str, capsys: Captured) -> None:
     assert main(["policy", "test", "--principal", who, "--capability", what, "--json"]) == 1
     assert complaint(capsys).startswith("waypost: ")

@@ -36,7 +36,7 @@ async def process() -> int:
 
 @contextmanager
 def desk(folder: Path, store: str, *options: str) -> Iterator[tuple[Serving, list[psutil.Process]]]:
-    """A hub in two processes, and these; none of them is left afterwards."""
+    """A hub in two processes, and the processes; none of them is left afterwards."""
     (folder / "server.py").write_text(SERVER)
     with serving("server.py:hub", "--port", "0", "--processes", "2", *options, cwd=folder, DESK_STORE=store) as hub:
         hub.wait_for(" is ready at ")
@@ -50,12 +50,12 @@ def desk(folder: Path, store: str, *options: str) -> Iterator[tuple[Serving, lis
 
 
 def hub_file(folder: Path) -> RunningHub:
-    """What the hub says of itself to programs of the same user."""
+    """The `hub.json` of the hub."""
     return read_hub_file(folder / ".waypost" / "hub.json")
 
 
 def call(hub: RunningHub) -> int:
-    """The process that answers a call over a connection of its own."""
+    """Call over a new connection and return the process that answered."""
     return int(HubClient(hub.url, hub.key).post("tools/process/call", {"arguments": {}})["content"][0]["text"])
 
 
@@ -68,7 +68,7 @@ def until_answered_by(hub: RunningHub, expected: set[int]) -> None:
         seen = (seen | {call(hub)}) & expected
 
 
-def test_one_that_is_killed_is_replaced_while_calls_go_on(tmp_path: Path, postgres_url: str) -> None:
+def test_a_killed_process_is_replaced_while_calls_continue(tmp_path: Path, postgres_url: str) -> None:
     with desk(tmp_path, postgres_url) as (serving, [first, second]):
         hub = hub_file(tmp_path)
         assert hub.pid == serving.process.pid
@@ -81,7 +81,7 @@ def test_one_that_is_killed_is_replaced_while_calls_go_on(tmp_path: Path, postgr
             while not is_over.is_set():
                 try:
                     outcomes.append(call(hub) > 0)
-                except WaypostError:  # of the process that died
+                except WaypostError:  # from the killed process
                     outcomes.append(False)
 
         caller = threading.Thread(target=keep_calling)
@@ -98,7 +98,7 @@ def test_one_that_is_killed_is_replaced_while_calls_go_on(tmp_path: Path, postgr
         finally:
             is_over.set()
             caller.join(PATIENCE)
-        assert outcomes.count(False) <= 2  # one that ran, and one that waited to be accepted
+        assert outcomes.count(False) <= 2  # one call that ran, and one that waited to be accepted
         assert [line for line in serving.lines if " is ready at " in line or "sign in to" in line] == [
             f"desk is ready at {hub.url}/mcp, for workers at {hub.workers}",
             serving.wait_for("sign in to the console"),
@@ -107,21 +107,21 @@ def test_one_that_is_killed_is_replaced_while_calls_go_on(tmp_path: Path, postgr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_all_of_them(tmp_path: Path, postgres_url: str, number: signal.Signals) -> None:
+def test_a_signal_stops_all_processes(tmp_path: Path, postgres_url: str, number: signal.Signals) -> None:
     with desk(tmp_path, postgres_url) as (serving, processes):
         serving.signal(number)
         assert serving.wait() == 0
         assert not any(one.is_running() for one in processes)
 
 
-def test_they_end_with_the_process_that_supervises_them(tmp_path: Path, postgres_url: str) -> None:
+def test_the_processes_end_with_their_supervisor(tmp_path: Path, postgres_url: str) -> None:
     with desk(tmp_path, postgres_url) as (serving, processes):
         serving.signal(signal.SIGKILL)
         _, left = psutil.wait_procs(processes, PATIENCE)
         assert not left
 
 
-def test_a_port_that_another_hub_shares_with_its_processes_is_taken(tmp_path: Path, postgres_url: str) -> None:
+def test_a_port_shared_by_the_processes_of_another_hub_is_in_use(tmp_path: Path, postgres_url: str) -> None:
     with desk(tmp_path, postgres_url):
         url = hub_file(tmp_path).url
         again = waypost(
@@ -150,14 +150,14 @@ def test_the_setting_is_the_default(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--processes", "2", "--stdio"], 2, "--processes is for HTTP"),
     ],
 )
-def test_what_cannot_be_served_in_processes_is_one_sentence(
+def test_a_hub_that_cannot_be_served_in_processes_is_an_error(
     words: list[str], status: int, sentence: str, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", "server.py:hub", *words]) == status
     assert sentence in capsys.readouterr().err
 
 
-def test_a_process_that_cannot_start_ends_all_with_its_sentence(tmp_path: Path, postgres_url: str) -> None:
+def test_a_process_that_cannot_start_ends_all_with_one_error(tmp_path: Path, postgres_url: str) -> None:
     (tmp_path / "server.py").write_text(SERVER)
     store = postgres_url.replace("/postgres?", "/nothing?")
     words = ("serve", "server.py:hub", "--port", "0", "--processes", "2")

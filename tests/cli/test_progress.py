@@ -18,7 +18,7 @@ from waypost.cli.command import Progress
 
 
 class Terminal(io.StringIO):
-    """A stream that is a terminal, and says when something was drawn on it."""
+    """A stream that is a terminal, with an event for the first drawing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_bar_shows_the_part_that_is_done_and_is_removed() -> None:
+def test_a_bar_shows_the_completed_part_and_is_removed() -> None:
     terminal = Terminal()
     with Progress("copying", lambda: 0.5, terminal):
         assert terminal.drawn.wait(60)
@@ -58,7 +58,7 @@ def test_without_a_measure_the_time_is_shown() -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_nothing_is_written_where_there_is_no_terminal() -> None:
+def test_nothing_is_written_without_a_terminal() -> None:
     stream, before = io.StringIO(), threading.active_count()
     with Progress("copying", lambda: 0.5, stream):
         assert threading.active_count() == before
@@ -66,7 +66,7 @@ def test_nothing_is_written_where_there_is_no_terminal() -> None:
     assert stream.getvalue() == ""
 
 
-def test_what_is_done_within_a_second_draws_nothing() -> None:
+def test_work_of_less_than_a_second_draws_nothing() -> None:
     terminal = Terminal()
     with Progress("copying", lambda: 0.5, terminal):
         pass
@@ -74,7 +74,7 @@ def test_what_is_done_within_a_second_draws_nothing() -> None:
     assert terminal.getvalue() == ""
 
 
-def test_a_backup_shows_its_part_by_the_size_of_the_copy(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_progress_of_a_backup_is_the_size_of_the_copy(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measures: dict[str, Callable[[], float] | None] = {}
 
     def noted(label: str, measure: Callable[[], float] | None) -> Progress:
@@ -93,7 +93,7 @@ def test_a_backup_shows_its_part_by_the_size_of_the_copy(project: Path, monkeypa
     assert measures["migrate"] is None
 
 
-def test_json_is_spread_over_lines_at_a_terminal_and_on_one_line_in_a_pipe(project: Path) -> None:
+def test_json_is_indented_at_a_terminal_and_one_line_in_a_pipe(project: Path) -> None:
     ours, theirs = pty.openpty()
     command = [COMMAND, "doctor", "--json"]
     with subprocess.Popen(command, cwd=project, env=environment(), stdout=theirs, stderr=theirs) as process:
@@ -102,7 +102,7 @@ def test_json_is_spread_over_lines_at_a_terminal_and_on_one_line_in_a_pipe(proje
         while True:
             try:
                 part = os.read(ours, 65_536)
-            except OSError:  # how the end of a terminal shows on Linux
+            except OSError:  # the end of a terminal on Linux
                 break
             if not part:
                 break

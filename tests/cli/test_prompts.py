@@ -12,7 +12,7 @@ from waypost.worker import Worker
 pytestmark = pytest.mark.usefixtures("mailer")
 
 
-def test_prompts_are_listed_with_where_they_come_from(capsys: Captured) -> None:
+def test_prompts_are_listed_with_their_owner(capsys: Captured) -> None:
     assert main(["prompts", "list"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["NAME", "ARGUMENTS", "FROM", "DESCRIPTION"]
@@ -36,7 +36,7 @@ def test_a_prompt_is_shown_with_its_arguments(capsys: Captured) -> None:
     assert printed_json(capsys)["owner"] == "worker:mailer"
 
 
-def test_an_unknown_prompt_is_told(capsys: Captured) -> None:
+def test_an_unknown_prompt_is_an_error(capsys: Captured) -> None:
     assert main(["prompts", "show", "nothing"]) == 1
     assert complaint(capsys) == "waypost: Unknown prompt: nothing"
     assert main(["prompts", "show", "sumarise"]) == 1
@@ -46,7 +46,7 @@ def test_an_unknown_prompt_is_told(capsys: Captured) -> None:
 def test_a_published_prompt_is_removed(mailer: Worker, capsys: Captured) -> None:
     given = {"name": "draft", "description": "Write a draft.", "function_id": "mail::write"}
     for options, said in (([], "The prompt draft is removed.\n"), (["--json"], '"removed": true')):
-        mailer.trigger("prompts::register", given).result(20)
+        mailer.trigger("prompts::register", given).result(60)
         assert main(["prompts", "remove", "draft", *options]) == 0
         assert said in capsys.readouterr().out
     assert main(["prompts", "remove", "draft"]) == 1

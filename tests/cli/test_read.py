@@ -28,18 +28,18 @@ def test_contents_are_printed_as_json(target: str, capsys: Captured) -> None:
 
 
 @on("server.py:hub", "URL")
-def test_bytes_are_printed_as_they_are(target: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_bytes_are_printed_unchanged(target: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     assert main(["read", target, "docs://logo"]) == 0
     assert capsysbinary.readouterr().out == b"\x89PNG\r\n\x00\xff"
 
 
 @on("server.py:hub", "URL")
-def test_a_resource_that_is_not_there_is_told(target: str, capsys: Captured) -> None:
+def test_an_unknown_resource_is_an_error(target: str, capsys: Captured) -> None:
     assert main(["read", target, "docs://gone"]) == 1
     assert complaint(capsys) == "waypost: Resource not found: docs://gone"
 
 
-def test_a_hub_without_resources_says_so_in_a_sentence(project: Path, capsys: Captured) -> None:
+def test_reading_from_a_hub_without_resources_is_an_error(project: Path, capsys: Captured) -> None:
     assert main(["read", "waypost.yaml", "docs://readme"]) == 1
     assert complaint(capsys).startswith("waypost: ")
 

@@ -1,4 +1,4 @@
-"""`waypost serve --reload`: a change of the code is served at the same address, and broken code is not."""
+"""`waypost serve --reload`: changed code is served at the same address, and broken code is not."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def test_the_hub_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         (["nowhere.py:hub", "--reload"], 1, "The file nowhere.py does not exist"),
     ],
 )
-def test_what_cannot_be_reloaded_is_one_sentence(
+def test_a_target_that_cannot_be_reloaded_is_an_error(
     words: list[str], status: int, sentence: str, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", *words]) == status
     assert sentence in capsys.readouterr().err
 
 
-def test_a_configuration_is_served_as_always(project: Path) -> None:
+def test_a_configuration_is_served_with_the_option(project: Path) -> None:
     with serving("waypost.yaml", "--reload", "--access-log", cwd=project) as hub:
         assert hub.wait_for("also without --reload")
         assert waypost("call", hub.url, "add", "a=1", "b=2", cwd=project).stdout == "3.0\n"

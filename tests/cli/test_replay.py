@@ -18,9 +18,9 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "waypost.yaml"
 
 
-def test_a_run_is_held_against_the_definition_of_today(desk: Desk, config: Path, capsys: Captured) -> None:
-    told = desk.submit(desk.start(), "build", tests=12)
-    run = desk.submit(told, "revise")["workflowId"]
+def test_an_instance_is_compared_with_the_current_definition(desk: Desk, config: Path, capsys: Captured) -> None:
+    view = desk.submit(desk.start(), "build", tests=12)
+    run = desk.submit(view, "revise")["workflowId"]
     assert main(["replay", str(config), run]) == 0
     assert capsys.readouterr().out.splitlines() == ["1  $start: allowed", "2  build: allowed", "3  revise: allowed"]
     guard = "{target: draft, guards: [{kind: expr, expr: $.context.tests > 90}]}"
@@ -32,14 +32,14 @@ def test_a_run_is_held_against_the_definition_of_today(desk: Desk, config: Path,
     ]
 
 
-def test_a_run_from_a_file_needs_no_hub(desk: Desk, config: Path, capsys: Captured) -> None:
-    told = desk.submit(desk.start(), "build", tests=12)
-    assert main(["runs", "show", told["workflowId"], "--json"]) == 0
+def test_an_instance_from_a_file_needs_no_hub(desk: Desk, config: Path, capsys: Captured) -> None:
+    view = desk.submit(desk.start(), "build", tests=12)
+    assert main(["runs", "show", view["workflowId"], "--json"]) == 0
     file = config.with_name("history.json")
     file.write_text(capsys.readouterr().out)
     assert main(["replay", str(config), "--file", str(file), "--data", "nowhere", "--json"]) == 0
     found = printed_json(capsys)
-    assert (found["workflowId"], found["ok"]) == (told["workflowId"], True)
+    assert (found["workflowId"], found["ok"]) == (view["workflowId"], True)
     assert [commit["verdict"] for commit in found["commits"]] == ["allowed", "allowed"]
     config.write_text(CONFIG.replace("build:", "make:"))
     assert main(["replay", str(config), "--file", str(file), "--json"]) == 1
@@ -50,7 +50,7 @@ def test_a_run_from_a_file_needs_no_hub(desk: Desk, config: Path, capsys: Captur
     ("text", "part"),
     [(None, "cannot be read"), ("{", "is not JSON"), ("[]", "This is not the history of a workflow instance")],
 )
-def test_what_is_no_history_is_one_sentence(text: str | None, part: str, config: Path, capsys: Captured) -> None:
+def test_an_invalid_history_is_a_one_line_error(text: str | None, part: str, config: Path, capsys: Captured) -> None:
     file = config.with_name("history.json")
     if text is not None:
         file.write_text(text)

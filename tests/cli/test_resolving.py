@@ -1,4 +1,4 @@
-"""`waypost runs resolve`: a hub that died while it ran something, and what people say became of it."""
+"""`waypost runs resolve`: operators resolve the unknown outcome of a transition whose hub was killed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCRIPT = "if mkdir {0}/began 2>/dev/null; then echo > {0}/here; cat {0}/gate; fi
 
 
 def killed_in_the_middle(folder: Path) -> str:
-    """A run whose hub was killed while it took a transition."""
+    """An instance whose hub was killed during a transition."""
     (folder / "waypost.yaml").write_text(CONFIG)
     for name in ("here", "gate"):
         os.mkfifo(folder / name)
@@ -43,17 +43,17 @@ def killed_in_the_middle(folder: Path) -> str:
     try:
         with serving("waypost.yaml", cwd=folder) as hub, ThreadPoolExecutor(1) as pool:
             desk = Desk(folder, hub)
-            told: dict[str, Any] = desk.call(
+            view: dict[str, Any] = desk.call(
                 "workflow.start", definitionId="slow", input={"script": SCRIPT.format(folder)}
             )
-            submitted = pool.submit(desk.submit, told, "work")
+            submitted = pool.submit(desk.submit, view, "work")
             assert (folder / "here").read_text() == "\n"
             hub.signal(signal.SIGKILL)
             assert hub.wait() == -signal.SIGKILL
             assert submitted.exception(PATIENCE) is not None
     finally:
         os.close(gate)
-    return str(told["workflowId"])
+    return str(view["workflowId"])
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_an_unknown_outcome_is_resolved(
         assert [one["workflowId"] for one in json.loads(listed.stdout)] == [run]
         done = waypost("runs", "resolve", run, *arguments, "--json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-        assert (told["state"], told["context"]) == (state, context)
+        view = json.loads(done.stdout)
+        assert (view["state"], view["context"]) == (state, context)
 
 
 @pytest.mark.parametrize("how", ["retry", "failed"])
-def test_an_output_is_only_for_what_has_succeeded(how: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_is_accepted_only_for_success(how: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["runs", "resolve", "wf_x", "--as", how, "--output", "{}", "--url", "http://127.0.0.1:1"]
 
     assert main(arguments) == 2

@@ -34,19 +34,19 @@ def test_runs_are_listed_as_a_table(desk: Desk, capsys: Captured) -> None:
     assert row[1:6] == ["release", "review", "2", "waiting_for_approval", "anonymous"]
 
 
-def test_a_run_is_shown_with_one_row_a_commit(desk: Desk, capsys: Captured) -> None:
-    told = desk.submit(desk.start(), "build", tests=12)
-    assert main(["runs", "show", told["workflowId"], "--json"]) == 0
+def test_an_instance_is_shown_with_one_row_per_commit(desk: Desk, capsys: Captured) -> None:
+    view = desk.submit(desk.start(), "build", tests=12)
+    assert main(["runs", "show", view["workflowId"], "--json"]) == 0
     shown = printed_json(capsys)
     assert (shown["state"], shown["context"]) == ("review", {"tests": 12})
     assert [(row["version"], row["transition"]) for row in shown["history"]] == [(1, "$start"), (2, "build")]
 
 
-def test_a_run_is_shown_to_people(desk: Desk, capsys: Captured) -> None:
-    told = desk.submit(desk.start(), "build", tests=12)
-    assert main(["runs", "show", told["workflowId"]]) == 0
+def test_an_instance_is_shown_as_text(desk: Desk, capsys: Captured) -> None:
+    view = desk.submit(desk.start(), "build", tests=12)
+    assert main(["runs", "show", view["workflowId"]]) == 0
     first, context, head, start, build = capsys.readouterr().out.splitlines()
-    assert first == f"{told['workflowId']} (release) is in review, version 2: waiting_for_action"
+    assert first == f"{view['workflowId']} (release) is in review, version 2: waiting_for_action"
     assert context == 'context: {"tests": 12}'
     assert head.split() == ["VERSION", "TIME", "TRANSITION", "FROM", "TO", "BY", "OUTCOME"]
     assert start.split()[2:] == ["$start", "draft", "anonymous"]
@@ -63,14 +63,14 @@ def test_a_run_is_cancelled(desk: Desk, capsys: Captured) -> None:
     assert printed_json(capsys)["history"][-1]["reason"] == "not needed"
 
 
-def test_there_is_only_an_unknown_outcome_to_resolve(desk: Desk, capsys: Captured) -> None:
+def test_only_an_unknown_outcome_can_be_resolved(desk: Desk, capsys: Captured) -> None:
     run = desk.start()["workflowId"]
     for how in ("retry", "succeeded", "failed"):
         assert main(["runs", "resolve", run, "--as", how]) == 1
         assert complaint(capsys) == "waypost: There is no unknown outcome to resolve."
 
 
-def test_a_run_that_never_was_fails(desk: Desk, capsys: Captured) -> None:
+def test_an_unknown_instance_is_an_error(desk: Desk, capsys: Captured) -> None:
     for arguments in (["show"], ["cancel"], ["resolve", "--as", "retry"]):
         assert main(["runs", arguments[0], "wf_never", *arguments[1:]]) == 1
         assert complaint(capsys) == "waypost: Unknown workflow instance 'wf_never'."
@@ -81,7 +81,7 @@ def test_runs_are_for_operators(desk: Desk, capsys: Captured) -> None:
     assert "lena does not have the role viewer" in complaint(capsys)
 
 
-def test_a_status_that_there_is_not_is_wrong_usage(capsys: Captured) -> None:
+def test_an_unknown_status_is_wrong_usage(capsys: Captured) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["runs", "list", "--status", "nonsense"])
 
@@ -96,6 +96,6 @@ def test_every_status_that_is_documented_can_be_asked_for() -> None:
     assert {*re.findall(r"^\| `(\w+)` ", table, re.MULTILINE), "going_on"} == set(STATUSES)
 
 
-def test_a_run_that_has_a_slash_in_its_name_is_as_unknown_as_others(desk: Desk, capsys: Captured) -> None:
+def test_an_id_with_a_slash_is_an_unknown_instance(desk: Desk, capsys: Captured) -> None:
     assert main(["runs", "show", "a/b?c#d"]) == 1
     assert complaint(capsys) == "waypost: Unknown workflow instance 'a/b?c#d'."

@@ -11,14 +11,14 @@ from waypost.cli import main
 
 
 @on(*LOCAL, "waypost.yaml", "GATEWAY")
-def test_what_is_found_is_printed_the_best_first(target: str, capsys: Captured) -> None:
+def test_results_are_printed_with_the_best_first(target: str, capsys: Captured) -> None:
     assert main(["search", target, "add"]) == 0
 
     assert re.match(r" *\d+\.\d{3}  capability  add +Add two numbers\.?\n", printed(capsys))
 
 
 @on("server.py:hub", "GATEWAY")
-def test_a_search_as_json_is_what_the_gateway_answers(target: str, capsys: Captured) -> None:
+def test_a_search_as_json_is_the_answer_of_the_gateway(target: str, capsys: Captured) -> None:
     assert main(["search", target, "", "--kind", "prompt", "--limit", "1", "--json"]) == 0
 
     found = json.loads(printed(capsys))

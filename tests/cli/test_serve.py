@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,7 +30,7 @@ ERAS = [LATEST_LEGACY, V2026_07_28]
 
 
 def ask(url: str, version: str = V2026_07_28) -> str:
-    """What a real client gets from `add`."""
+    """The answer of `add` to a real client."""
 
     async def scenario() -> str:
         client = Client(HttpTransport(url), version=version, patience=PATIENCE)
@@ -42,7 +44,7 @@ def ask(url: str, version: str = V2026_07_28) -> str:
 
 
 def only_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line on stderr, where nothing is on stdout."""
+    """The single line on stderr; stdout must be empty."""
     printed = capsys.readouterr()
     assert printed.out == ""
     (line,) = printed.err.splitlines()
@@ -53,7 +55,7 @@ def only_line(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("target", ["server.py:hub", "waypost.yaml"])
-def test_a_hub_is_served_until_it_is_asked_to_stop(target: str, project: Path) -> None:
+def test_a_hub_is_served_until_sigterm(target: str, project: Path) -> None:
     with serving(target, "--port", "0", cwd=project) as hub:
         url = hub.url
         assert url.startswith("http://127.0.0.1:")
@@ -61,13 +63,13 @@ def test_a_hub_is_served_until_it_is_asked_to_stop(target: str, project: Path) -
         assert [ask(url, version) for version in ERAS] == ["3.0", "3.0"]
         hub.signal(signal.SIGTERM)
         assert hub.wait() == 0
-        # On a busy machine the watchdog may have a line of its own.
+        # On a busy machine the watchdog may add a line.
         [ready, sign_in] = [line for line in hub.lines if "event loop" not in line]
         assert ready == f"desk is ready at {url}"
         assert sign_in.startswith(f"sign in to the console once at {url.removesuffix('mcp')}console/sign-in?token=")
 
 
-def test_an_interrupted_hub_ends_without_a_word(project: Path) -> None:
+def test_an_interrupted_hub_ends_without_further_output(project: Path) -> None:
     with serving("server.py:hub", "--port", "0", cwd=project) as hub:
         ready = f"desk is ready at {hub.url}"
         hub.signal(signal.SIGINT)
@@ -75,17 +77,17 @@ def test_an_interrupted_hub_ends_without_a_word(project: Path) -> None:
         assert [line for line in hub.lines if not line.startswith("sign in to the console")] == [ready]
 
 
-def test_the_file_beside_the_shell_is_served_when_none_is_named(project: Path) -> None:
+def test_the_file_in_the_current_directory_is_served_by_default(project: Path) -> None:
     with serving(cwd=project) as hub:
         assert ask(hub.url) == "3.0"
 
 
-def test_open_streams_do_not_hold_up_the_end(project: Path) -> None:
+def test_open_streams_do_not_delay_the_exit(project: Path) -> None:
     async def scenario(url: str, end: Any) -> int:
         client = Client(HttpTransport(url), patience=PATIENCE)
         await client.open()
         code = -1
-        with suppress(RemoteError):  # the server has gone when the stream is left
+        with suppress(RemoteError):  # the server has ended when the stream is closed
             async with client.listen(toolsListChanged=True):
                 code = await asyncio.to_thread(end)
         await client.close()
@@ -96,12 +98,12 @@ def test_open_streams_do_not_hold_up_the_end(project: Path) -> None:
 
         def end() -> int:
             hub.signal(signal.SIGTERM)
-            return hub.process.wait(20)
+            return hub.process.wait(60)
 
         assert asyncio.run(scenario(url, end)) == 0
 
 
-def test_a_hub_leaves_its_address_for_programs_of_the_same_user(project: Path) -> None:
+def test_a_hub_writes_its_address_into_a_private_hub_file(project: Path) -> None:
     with serving("server.py:hub", "--port", "0", cwd=project) as hub:
         url = hub.url
         note = project / ".waypost" / "hub.json"
@@ -111,7 +113,7 @@ def test_a_hub_leaves_its_address_for_programs_of_the_same_user(project: Path) -
         assert stat.S_IMODE(note.stat().st_mode) == 0o600
 
 
-def test_an_old_note_that_others_may_read_is_replaced(project: Path) -> None:
+def test_an_old_world_readable_hub_file_is_replaced(project: Path) -> None:
     note = project / "data" / "hub.json"
     note.parent.mkdir()
     note.write_text("{}")
@@ -142,7 +144,7 @@ def test_the_data_directory_is(options: list[str], env: dict[str, str], place: s
         assert (expected / "hub.json").exists()
 
 
-def test_a_taken_port_is_one_sentence_and_code_1(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_a_one_line_error_with_status_1(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -155,7 +157,7 @@ def test_a_taken_port_is_one_sentence_and_code_1(project: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("port", ["99999", "-1"])
-def test_a_port_that_cannot_be_is_a_sentence(port: str, project: Path) -> None:
+def test_an_impossible_port_is_a_one_line_error(port: str, project: Path) -> None:
     done = waypost("serve", "server.py:hub", f"--port={port}", cwd=project)
 
     assert done.returncode in (1, 2)
@@ -163,7 +165,7 @@ def test_a_port_that_cannot_be_is_a_sentence(port: str, project: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_data_directory_that_cannot_be_made_is_a_sentence(project: Path) -> None:
+def test_a_data_directory_that_cannot_be_created_is_a_one_line_error(project: Path) -> None:
     (project / "taken").write_text("a file")
 
     done = waypost("serve", "server.py:hub", "--port", "0", "--data", "taken", cwd=project)
@@ -173,9 +175,17 @@ def test_a_data_directory_that_cannot_be_made_is_a_sentence(project: Path) -> No
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a directory that even root cannot write to")
+def test_an_unwritable_data_directory_is_a_one_line_error(project: Path) -> None:
+    data = f"/proc/{os.getpid()}/fdinfo"
+    done = waypost("serve", "server.py:hub", "--port", "0", "--data", data, cwd=project)
+    assert done.returncode == 1
+    assert re.fullmatch(rf"waypost: The data directory {data} cannot be written to: [^\n]+\.\n", done.stderr)
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "hub.example.com"])
 @pytest.mark.parametrize("target", ["server.py:hub", "waypost.yaml"])
-def test_an_address_open_to_others_is_refused(
+def test_a_public_address_without_authentication_is_refused(
     target: str, host: str, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", target, "--host", host, "--port", "0"]) == 1
@@ -185,7 +195,7 @@ def test_an_address_open_to_others_is_refused(
     assert "allowAnonymousRemote" in line
 
 
-def test_an_address_open_to_others_is_served_when_the_configuration_allows_it(project: Path) -> None:
+def test_a_public_address_is_served_if_the_configuration_allows_it(project: Path) -> None:
     config = (project / "waypost.yaml").read_text()
     allowed = config.replace("port: 0", 'port: 0, host: "0.0.0.0", allowAnonymousRemote: true')
     (project / "waypost.yaml").write_text(allowed)
@@ -212,7 +222,7 @@ def _has_ipv6() -> bool:
     return True
 
 
-def test_the_address_comes_from_the_configuration_unless_the_shell_says_otherwise(
+def test_the_address_of_the_configuration_is_overridden_by_options(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = (project / "waypost.yaml").read_text()
@@ -228,9 +238,7 @@ def test_the_address_comes_from_the_configuration_unless_the_shell_says_otherwis
             assert ask(hub.url) == "3.0"
 
 
-def test_a_configuration_with_mistakes_is_refused_line_by_line(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_configuration_with_errors_is_refused_line_by_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "waypost.yaml").write_text("server: {prot: 1}\ntoolkits: [./gone.py]\n")
 
     assert main(["serve"]) == 1
@@ -255,7 +263,7 @@ def test_a_url_cannot_be_served(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("target", ["x.txt", "ftp://x"])
-def test_what_cannot_be_served_is_told_with_what_can(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_target_is_an_error_that_names_valid_ones(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", target]) == 2
     assert (
         only_line(capsys) == f"waypost: {target} is not a target; use waypost.yaml, file.py:hub or package.module:hub."
@@ -263,7 +271,7 @@ def test_what_cannot_be_served_is_told_with_what_can(target: str, capsys: pytest
 
 
 @pytest.mark.parametrize("port", ["99999", "-1", "http", "", "8420.0", "٣"])
-def test_what_is_no_port_is_wrong_usage(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_port_is_wrong_usage(port: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["serve", f"--port={port}"])
 
@@ -285,18 +293,18 @@ class StdioHub:
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send a request and read the next line."""
-        self.tell(message)
+        self.send(message)
         answer: dict[str, Any] = json.loads(self._out.readline())
         assert answer["id"] == message["id"]
         return answer
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Send a message."""
         self._in.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
         self._in.flush()
 
     def leave(self) -> bytes:
-        """Close the client's end; gives what was still to read."""
+        """Close stdin and return the rest of stdout."""
         self._in.close()
         rest = self._out.read()
         self.process.wait(PATIENCE)
@@ -340,7 +348,7 @@ def test_a_session_on_standard_streams(target: str, project: Path) -> None:
             }
         )
         assert welcome["result"]["serverInfo"]["name"] == "desk"
-        hub.tell({"method": "notifications/initialized"})
+        hub.send({"method": "notifications/initialized"})
         called = hub.ask({"id": 2, "method": "tools/call", "params": {"name": "add", "arguments": {"a": 1, "b": 2}}})
         assert called["result"]["structuredContent"] == {"result": 3.0}
         assert hub.leave() == b""
@@ -358,7 +366,7 @@ def test_a_stateless_request_on_standard_streams(project: Path) -> None:
         assert hub.process.returncode == 0
 
 
-def test_nothing_but_the_protocol_goes_to_stdout(project: Path) -> None:
+def test_only_protocol_messages_go_to_stdout(project: Path) -> None:
     (project / "noisy.py").write_text(
         "import os\nfrom waypost import Hub\n"
         "print('importing')\n"
@@ -381,7 +389,7 @@ def test_nothing_but_the_protocol_goes_to_stdout(project: Path) -> None:
         assert b"raw" in said
 
 
-def test_a_hub_on_standard_streams_makes_no_data_directory(project: Path) -> None:
+def test_a_hub_on_standard_streams_creates_no_data_directory(project: Path) -> None:
     with on_stdio("waypost.yaml", project) as hub:
         assert hub.ask({"id": 1, "method": "ping"})["result"] == {}
         hub.leave()

@@ -1,4 +1,4 @@
-"""Keys that `list`, `search`, `describe`, `call` and `read` show a hub at a URL."""
+"""Keys that `list`, `search`, `describe`, `call` and `read` send to a hub at a URL."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ async def who(ctx: Context) -> str:
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """Where a hub is that lets nobody in without a key, and its data directory."""
+    """The URL of a hub that requires a key, and its data directory."""
     folder = tmp_path_factory.mktemp("closed")
     (folder / "server.py").write_text(SERVER)
     with serving("server.py:hub", "--port", "0", "--data", "kept", cwd=folder) as hub:
         yield hub.url, folder / "kept"
 
 
-def test_the_key_is_the_one_that_is_given_or_the_environments(
+def test_the_key_comes_from_the_option_or_the_environment(
     closed: tuple[str, Path], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, _ = closed
@@ -52,7 +52,7 @@ def test_the_key_of_a_local_hub_is_found_in_its_data_directory(closed: tuple[str
     assert printed(capsys) == "hub\n"
 
 
-def test_the_key_in_a_data_directory_is_shown_to_no_other_hub(closed: tuple[str, Path], capsys: Captured) -> None:
+def test_the_key_in_a_data_directory_is_not_sent_to_another_hub(closed: tuple[str, Path], capsys: Captured) -> None:
     url, data = closed
     assert main(["list", "http://127.0.0.1:9", "--data", str(data)]) == 2
     assert complaint(capsys) == (
@@ -61,7 +61,7 @@ def test_the_key_in_a_data_directory_is_shown_to_no_other_hub(closed: tuple[str,
 
 
 @pytest.mark.parametrize("words", [["list"], ["search", "x"], ["describe", "x"], ["call", "who"], ["read", "x://y"]])
-def test_without_a_key_the_hubs_own_sentence_is_repeated(
+def test_without_a_key_the_error_of_the_hub_is_printed(
     words: list[str], closed: tuple[str, Path], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WAYPOST_KEY", raising=False)
@@ -73,18 +73,18 @@ def test_without_a_key_the_hubs_own_sentence_is_repeated(
 
 
 @pytest.mark.parametrize("option", [["--key", AGENT], ["--data", "kept"]])
-def test_a_hub_at_hand_is_shown_no_key(option: list[str], capsys: Captured) -> None:
+def test_a_local_target_accepts_no_key(option: list[str], capsys: Captured) -> None:
     assert main(["list", "server.py:hub", *option]) == 2
     assert "--key and --data are for a hub at a URL, and server.py:hub is not a URL" in complaint(capsys)
 
 
 @pytest.mark.parametrize("target", ["ftp://x", "ws://127.0.0.1:1", "://"])
-def test_what_is_no_url_of_a_hub_is_told_in_one_sentence(target: str, capsys: Captured) -> None:
+def test_an_invalid_url_is_a_one_line_error(target: str, capsys: Captured) -> None:
     assert main(["list", target]) == 2
     assert complaint(capsys) == f"waypost: {target} is not a target; use a URL that begins with http:// or https://."
 
 
-def test_a_hub_without_resources_says_so(closed: tuple[str, Path], capsys: Captured) -> None:
+def test_reading_from_a_hub_without_resources_is_an_error(closed: tuple[str, Path], capsys: Captured) -> None:
     url, _ = closed
     assert main(["read", url, "docs://readme", "--key", AGENT]) == 1
     assert complaint(capsys) == f"waypost: {url} has no resources."
@@ -102,5 +102,5 @@ def test_a_hub_without_resources_says_so(closed: tuple[str, Path], capsys: Captu
         ("http://127.0.0.1:8420", "http://127.0.0.1:8420@evil.example/", False),
     ],
 )
-def test_addresses_of_one_hub_are_told_from_those_of_two(one: str, other: str, same: bool) -> None:
+def test_addresses_of_the_same_hub_are_recognised(one: str, other: str, same: bool) -> None:
     assert is_same_hub(one, other) is same

@@ -30,7 +30,7 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "waypost.yaml"
 
 
-def test_a_workflow_that_is_well_exits_with_0(config: Path, capsys: Captured) -> None:
+def test_a_workflow_without_problems_exits_with_0(config: Path, capsys: Captured) -> None:
     assert main(["simulate", str(config), "release"]) == 0
     first, last = capsys.readouterr().out.splitlines()
     assert first.startswith("release: 200 walks of at most 50 steps, seed 0: ")
@@ -47,7 +47,7 @@ def test_a_dead_end_exits_with_1_and_is_shown(config: Path, capsys: Captured) ->
     assert shown.endswith("problems found\n")
 
 
-def test_a_simulation_is_the_same_again(config: Path, capsys: Captured) -> None:
+def test_a_simulation_with_the_same_seed_gives_the_same_report(config: Path, capsys: Captured) -> None:
     reports = []
     for _ in range(2):
         assert main(["simulate", str(config.with_name("stuck.yaml")), "stuck", "--seed", "5", "--json"]) == 1
@@ -58,6 +58,6 @@ def test_a_simulation_is_the_same_again(config: Path, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("command", ["simulate", "graph"])
-def test_a_workflow_that_is_not_there_is_one_sentence(command: str, config: Path, capsys: Captured) -> None:
+def test_an_unknown_workflow_is_a_one_line_error(command: str, config: Path, capsys: Captured) -> None:
     assert main([command, str(config), "realease"]) == 1
     assert "There is no workflow 'realease'" in complaint(capsys)

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.usefixtures("mailer")
 DOCS = ["skills", "docs"]
 
 
-def said(capsys: Captured, *arguments: str) -> str:
-    """What a command prints that ends well."""
+def output_of(capsys: Captured, *arguments: str) -> str:
+    """The output of a successful command."""
     assert main([*DOCS, *arguments]) == 0
     return str(capsys.readouterr().out)
 
@@ -26,19 +26,19 @@ def said(capsys: Captured, *arguments: str) -> str:
 def test_a_file_is_published_shown_listed_and_removed(capsys: Captured, tmp_path: Path) -> None:
     file = tmp_path / "email.md"
     file.write_text("# Grüße\n\nBy email.")
-    assert said(capsys, "add", "resend/email", str(file)) == (
+    assert output_of(capsys, "add", "resend/email", str(file)) == (
         "The skill resend/email is published at iii://resend/email.\n"
     )
-    assert said(capsys, "show", "resend/email") == "# Grüße\n\nBy email.\n"
-    head, *rows = said(capsys, "list").splitlines()
+    assert output_of(capsys, "show", "resend/email") == "# Grüße\n\nBy email.\n"
+    head, *rows = output_of(capsys, "list").splitlines()
     assert head.split() == ["ID", "BYTES", "OWNER", "STATE", "REGISTERED"]
     assert all(re.search(r"  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$", row) for row in rows)
     assert [row.split()[:3] for row in rows] == [["mail", "17", "worker:mailer"], ["resend/email", "20", "operator"]]
-    assert said(capsys, "remove", "resend/email") == "The skill resend/email is removed.\n"
-    assert len(said(capsys, "list").splitlines()) == 2
+    assert output_of(capsys, "remove", "resend/email") == "The skill resend/email is removed.\n"
+    assert len(output_of(capsys, "list").splitlines()) == 2
 
 
-def test_everything_comes_as_json_too(capsys: Captured, tmp_path: Path) -> None:
+def test_every_command_prints_json(capsys: Captured, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# A")
     assert main([*DOCS, "add", "a", str(tmp_path / "a.md"), "--json"]) == 0
     assert printed_json(capsys).keys() == {"id", "registered_at"}
@@ -50,21 +50,21 @@ def test_everything_comes_as_json_too(capsys: Captured, tmp_path: Path) -> None:
     assert printed_json(capsys) == {"id": "a", "removed": True}
 
 
-def test_a_text_may_come_from_standard_input(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_may_be_read_from_standard_input(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("# In\n"))
-    said(capsys, "add", "in", "-")
-    assert said(capsys, "show", "in") == "# In\n"
-    said(capsys, "remove", "in")
+    output_of(capsys, "add", "in", "-")
+    assert output_of(capsys, "show", "in") == "# In\n"
+    output_of(capsys, "remove", "in")
 
 
-def test_links_that_lead_nowhere_are_warned_of(capsys: Captured, tmp_path: Path) -> None:
+def test_dead_links_are_warnings(capsys: Captured, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("See iii://nowhere and iii://mail.")
     assert main([*DOCS, "add", "a", str(tmp_path / "a.md")]) == 0
     assert capsys.readouterr().err == "warning: iii://nowhere: no skill is registered under this id yet\n"
-    said(capsys, "remove", "a")
+    output_of(capsys, "remove", "a")
 
 
-def test_a_refusal_is_one_sentence(capsys: Captured, tmp_path: Path) -> None:
+def test_a_refusal_is_a_one_line_error(capsys: Captured, tmp_path: Path) -> None:
     assert main([*DOCS, "show", "mial"]) == 1
     assert complaint(capsys) == 'waypost: Skill not found: mial; did you mean "mail"?'
     assert main([*DOCS, "remove", "nothing"]) == 1

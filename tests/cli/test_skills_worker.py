@@ -19,8 +19,8 @@ from tests.workers.wire import address, at_work, hub_for_workers
 READY = "skills-worker is ready"
 
 
-async def hear(process: Process, says: str, lines: list[str]) -> None:
-    """Read what the command writes until it says something."""
+async def read_until(process: Process, says: str, lines: list[str]) -> None:
+    """Read the stderr of the command until a line contains a text."""
     assert process.stderr is not None
     while says not in "".join(lines[-1:]):
         line = (await process.stderr.readline()).decode()
@@ -30,14 +30,14 @@ async def hear(process: Process, says: str, lines: list[str]) -> None:
 
 @asynccontextmanager
 async def skills_worker(url: str, folder: Path, says: str = READY) -> AsyncIterator[tuple[Process, list[str]]]:
-    """The command, once it says something, and what it wrote before."""
+    """The command, once a line contains a text, and the lines up to it."""
     command = (COMMAND, "skills-worker", "--url", url)
     process = await asyncio.create_subprocess_exec(
         *command, cwd=folder, env=environment(), stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
     )
     lines: list[str] = []
     try:
-        await hear(process, says, lines)
+        await read_until(process, says, lines)
         yield process, lines
     finally:
         if process.returncode is None:
@@ -60,12 +60,12 @@ def test_the_help_names_the_defaults(tmp_path: Path) -> None:
     assert "ws://127.0.0.1:49134" in done.stdout
 
 
-def test_an_address_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_an_invalid_address_is_refused(tmp_path: Path) -> None:
     done = waypost("skills-worker", "--url", "nowhere", cwd=tmp_path)
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert "nowhere is not the address of an engine" in done.stderr
+    assert "nowhere is not a URL that begins with ws:// or wss://" in done.stderr
 
 
 @asynchronous
@@ -88,7 +88,7 @@ async def test_it_keeps_skills_for_an_engine_until_it_is_stopped(tmp_path: Path)
 
 
 @asynchronous
-async def test_a_second_one_says_that_it_stands_by_and_takes_over_when_the_first_is_gone(tmp_path: Path) -> None:
+async def test_a_second_worker_stands_by_and_takes_over_when_the_first_ends(tmp_path: Path) -> None:
     hub = hub_for_workers(workers={"port": 0, "registry": False})
     async with at_work(hub), working(hub) as worker:
         heard: asyncio.Queue[Any] = asyncio.Queue()
@@ -102,7 +102,7 @@ async def test_a_second_one_says_that_it_stands_by_and_takes_over_when_the_first
             assert await worker.publish_skill("demo", "# demo\n")
             assert (await heard.get())["id"] == "demo"
             first.kill()
-            await hear(second, READY, lines)
+            await read_until(second, READY, lines)
             await worker.trigger("skills::register", {"id": "other", "skill": "# other\n"})
             assert (await heard.get())["id"] == "other"
             second.send_signal(signal.SIGTERM)
@@ -110,7 +110,7 @@ async def test_a_second_one_says_that_it_stands_by_and_takes_over_when_the_first
 
 
 @asynchronous
-async def test_one_that_stands_by_can_be_stopped(tmp_path: Path) -> None:
+async def test_a_standby_worker_can_be_stopped(tmp_path: Path) -> None:
     hub = hub_for_workers(workers={"port": 0})
     async with at_work(hub), skills_worker(address(hub), tmp_path, "stands by") as (process, lines):
         process.send_signal(signal.SIGTERM)
@@ -120,7 +120,7 @@ async def test_one_that_stands_by_can_be_stopped(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_configuration_that_cannot_be_read_does_not_stop_it(tmp_path: Path) -> None:
+async def test_an_unreadable_configuration_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("scopes: [\n")
     hub = hub_for_workers(workers={"port": 0, "registry": False})
     async with at_work(hub), skills_worker(address(hub), tmp_path) as (process, lines):

@@ -1,4 +1,4 @@
-"""`waypost store`: looking after what a hub keeps, on every kind of target."""
+"""`waypost store`: maintenance of the store of a hub, on every kind of target."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_store_is_that_of(arguments: list[str], file: Path, capsys: Captured
 @pytest.mark.parametrize(
     ("options", "env"), [(["--data", "chosen"], "ignored"), ([], "chosen")], ids=["the option", "the environment"]
 )
-def test_the_data_directory_is_said_by(
+def test_the_data_directory_is_set_by(
     options: list[str], env: str, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setenv("WAYPOST_DATA", env)
@@ -73,7 +73,7 @@ def test_a_hub_in_python_names_its_own_store(project: Path, capsys: Captured) ->
     assert printed(capsys).startswith(f"{project}/.waypost/own.db: ")
 
 
-def test_a_broken_toolkit_is_no_obstacle(file: Path, project: Path, capsys: Captured) -> None:
+def test_a_broken_toolkit_does_not_matter(file: Path, project: Path, capsys: Captured) -> None:
     (project / "tools.py").write_text("1 / 0\n")
 
     assert main(["store", "check"]) == 0
@@ -81,7 +81,7 @@ def test_a_broken_toolkit_is_no_obstacle(file: Path, project: Path, capsys: Capt
 
 
 @pytest.mark.parametrize("arguments", LOOKING, ids=lambda arguments: arguments[0])
-def test_a_store_that_is_not_there_is_not_made_by_looking(
+def test_a_missing_store_is_not_created_by_reading_commands(
     arguments: list[str], project: Path, capsys: Captured
 ) -> None:
     assert main(["store", *arguments]) == 1
@@ -91,18 +91,18 @@ def test_a_store_that_is_not_there_is_not_made_by_looking(
 
 
 @pytest.mark.parametrize("arguments", [*LOOKING, ["migrate"]], ids=lambda arguments: arguments[0])
-def test_a_store_in_memory_cannot_be_looked_after(arguments: list[str], project: Path, capsys: Captured) -> None:
+def test_a_store_in_memory_cannot_be_maintained(arguments: list[str], project: Path, capsys: Captured) -> None:
     assert main(["store", *arguments, "--url", "sqlite://"]) == 1
     assert "keeps everything in memory" in complaint(capsys)
 
 
 @pytest.mark.parametrize("url", ["mysql://somebody:secret@db/x", "sqlite://waypost.db", "waypost.db"])
-def test_a_url_that_names_no_store_is_a_sentence(url: str, project: Path, capsys: Captured) -> None:
+def test_an_invalid_store_url_is_an_error_without_secrets(url: str, project: Path, capsys: Captured) -> None:
     assert main(["store", "check", "--url", url]) == 1
     assert "secret" not in complaint(capsys)
 
 
-def test_a_configuration_with_mistakes_is_refused(project: Path, capsys: Captured) -> None:
+def test_a_configuration_with_errors_is_refused(project: Path, capsys: Captured) -> None:
     (project / "waypost.yaml").write_text("stroe: {}\n")
 
     assert main(["store", "check"]) == 1
@@ -112,7 +112,7 @@ def test_a_configuration_with_mistakes_is_refused(project: Path, capsys: Capture
 # check
 
 
-def test_what_is_there_is_counted_as_json(file: Path, capsys: Captured) -> None:
+def test_the_records_are_counted_as_json(file: Path, capsys: Captured) -> None:
     assert main(["store", "check", "--json"]) == 0
     assert json.loads(printed(capsys)) == {
         "store": str(file),
@@ -136,7 +136,7 @@ def test_a_check_says_which_sqlite_wrote_the_file(file: Path, capsys: Captured) 
     assert last == f"SQLite {apsw.sqlite_lib_version()}; the file was last written by 3.40.1"
 
 
-def test_a_check_leaves_the_file_as_it_is(file: Path) -> None:
+def test_a_check_does_not_change_the_file(file: Path) -> None:
     before = file.read_bytes()
 
     assert main(["store", "check"]) == 0
@@ -165,7 +165,7 @@ def test_a_damaged_file_is_a_problem(content: bytes | None, file: Path, capsys: 
     assert "tasks" not in found
 
 
-def test_tables_that_are_behind_are_a_problem_and_stay_as_they_are(project: Path, capsys: Captured) -> None:
+def test_outdated_tables_are_a_problem_and_are_not_changed(project: Path, capsys: Captured) -> None:
     (project / "empty.db").touch()
 
     assert main(["store", "check", "--url", "sqlite:///empty.db", "--data", "."]) == 1
@@ -184,7 +184,7 @@ def test_a_store_of_a_newer_waypost_is_a_problem(file: Path, capsys: Captured) -
 # migrate
 
 
-def test_tables_are_made_and_then_there(project: Path, capsys: Captured) -> None:
+def test_tables_are_migrated_once(project: Path, capsys: Captured) -> None:
     place = project / ".waypost" / "waypost.db"
 
     assert main(["store", "migrate"]) == 0
@@ -195,7 +195,7 @@ def test_tables_are_made_and_then_there(project: Path, capsys: Captured) -> None
     assert json.loads(printed(capsys)) == {"store": str(place), "from": LATEST, "to": LATEST}
 
 
-def test_a_newer_store_is_left_alone(file: Path, capsys: Captured) -> None:
+def test_a_newer_store_is_not_migrated(file: Path, capsys: Captured) -> None:
     change(file, "INSERT INTO migrations VALUES (999, 'from tomorrow')")
 
     assert main(["store", "migrate"]) == 1
@@ -205,7 +205,7 @@ def test_a_newer_store_is_left_alone(file: Path, capsys: Captured) -> None:
 # backup
 
 
-def test_a_backup_is_a_store_with_everything_in_it(file: Path, project: Path, capsys: Captured) -> None:
+def test_a_backup_is_a_complete_store(file: Path, project: Path, capsys: Captured) -> None:
     assert main(["store", "backup", "--to", "copy.db"]) == 0
     size = (project / "copy.db").stat().st_size
     assert printed(capsys) == f"{file}: written to copy.db ({size:,} bytes)\n"
@@ -215,7 +215,7 @@ def test_a_backup_is_a_store_with_everything_in_it(file: Path, project: Path, ca
     assert printed(capsys).startswith(f"{project}/copy.db: ok (1 instance, 2 tasks, 1 session)\n")
 
 
-def test_a_backup_is_told_as_json(file: Path, project: Path, capsys: Captured) -> None:
+def test_a_backup_is_reported_as_json(file: Path, project: Path, capsys: Captured) -> None:
     assert main(["store", "backup", "--to", "copy.db", "--json"]) == 0
     size = (project / "copy.db").stat().st_size
     assert json.loads(printed(capsys)) == {"store": str(file), "backup": "copy.db", "bytes": size}
@@ -230,7 +230,7 @@ def test_a_file_that_exists_is_not_overwritten(file: Path, project: Path, capsys
     assert (project / "copy.db").read_text() == "mine"
 
 
-def test_a_backup_that_has_no_place_is_a_sentence(file: Path, project: Path, capsys: Captured) -> None:
+def test_a_backup_into_a_missing_directory_is_an_error(file: Path, project: Path, capsys: Captured) -> None:
     assert main(["store", "backup", "--to", "nowhere/copy.db"]) == 1
     assert complaint(capsys).startswith("waypost: ")
 
@@ -238,24 +238,26 @@ def test_a_backup_that_has_no_place_is_a_sentence(file: Path, project: Path, cap
 # vacuum
 
 
-def test_what_is_over_is_swept_and_its_room_given_back(project: Path, capsys: Captured) -> None:
+def test_expired_records_are_swept_and_the_file_shrinks(project: Path, capsys: Captured) -> None:
     file = project / ".waypost" / "waypost.db"
     fill(file, old=1500)
     before = file.stat().st_size
 
     assert main(["store", "vacuum", "--json"]) == 0
 
-    told = json.loads(printed(capsys))
-    assert told == {"store": str(file), "swept": 1500, "before": before, "after": file.stat().st_size}
-    assert told["after"] < before - 1_000_000
+    answer = json.loads(printed(capsys))
+    assert answer == {"store": str(file), "swept": 1500, "before": before, "after": file.stat().st_size}
+    assert answer["after"] < before - 1_000_000
     assert main(["store", "vacuum"]) == 0
-    assert printed(capsys) == f"{file}: swept 0 records, {told['after']:,} bytes before, {told['after']:,} now\n"
+    assert printed(capsys) == f"{file}: swept 0 records, {answer['after']:,} bytes before, {answer['after']:,} now\n"
 
 
 # On a server
 
 
-def test_a_store_on_a_server_is_looked_after_the_same_way(postgres_url: str, project: Path, capsys: Captured) -> None:
+def test_a_store_on_a_server_is_checked_migrated_and_vacuumed(
+    postgres_url: str, project: Path, capsys: Captured
+) -> None:
     url = ("--url", postgres_url)
 
     assert main(["store", "check", *url]) == 1
@@ -265,8 +267,8 @@ def test_a_store_on_a_server_is_looked_after_the_same_way(postgres_url: str, pro
     assert main(["store", "check", *url]) == 0
     assert ": ok (0 instances, 0 tasks, 0 sessions)\n" in printed(capsys)
     assert main(["store", "vacuum", *url, "--json"]) == 0
-    told = json.loads(printed(capsys))
-    assert (told["swept"], told["before"], told["after"]) == (0, None, None)
+    answer = json.loads(printed(capsys))
+    assert (answer["swept"], answer["before"], answer["after"]) == (0, None, None)
 
 
 def test_a_store_on_a_server_can_be_moved_to_a_file(postgres_url: str, project: Path, capsys: Captured) -> None:

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from tests.cli.shell import serving, waypost
 from tests.cli.stored import LOOKING, change
 from tests.cli.stored import file as file
+from tests.locks import hold_lock
 
 
-@contextmanager
-def locked(file: Path) -> Iterator[None]:
-    """A store that somebody else writes to and does not let go."""
-    with closing(apsw.Connection(str(file))) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        yield
-
-
-def test_a_store_is_looked_after_while_its_hub_runs(project: Path) -> None:
+def test_store_commands_work_while_the_hub_runs(project: Path) -> None:
     with serving("waypost.yaml", cwd=project) as hub:
         assert hub.url
         for arguments in LOOKING:
@@ -32,7 +22,7 @@ def test_a_store_is_looked_after_while_its_hub_runs(project: Path) -> None:
 
 
 def refusal(project: Path, target: str = "waypost.yaml") -> str:
-    """Why a hub does not start."""
+    """The error of a hub that does not start."""
     done = waypost("serve", target, "--port", "0", cwd=project)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
@@ -54,7 +44,7 @@ def test_a_hub_does_not_start_on_a_newer_store(file: Path, project: Path) -> Non
     assert "written by a newer Waypost" in refusal(project)
 
 
-def test_a_hub_does_not_start_on_a_store_that_cannot_be_made(project: Path) -> None:
+def test_a_hub_does_not_start_on_a_store_that_cannot_be_opened(project: Path) -> None:
     (project / ".waypost" / "waypost.db").mkdir(parents=True)
 
     assert "cannot be opened" in refusal(project)
@@ -65,7 +55,7 @@ def test_a_hub_does_not_start_on_a_store_it_cannot_migrate(project: Path) -> Non
     empty.parent.mkdir()
     change(empty, "PRAGMA journal_mode = WAL")
 
-    with locked(empty):
+    with hold_lock(empty):
         assert "locked by another process" in refusal(project)
 
 
@@ -77,7 +67,7 @@ def test_a_served_hub_keeps_its_store_in_the_data_directory(target: str, project
     assert not (project / ".waypost").exists()
 
 
-def test_a_served_hub_that_has_a_store_keeps_it(project: Path) -> None:
+def test_a_served_hub_with_its_own_store_uses_it(project: Path) -> None:
     (project / "own.py").write_text(
         "from waypost import Hub\nhub = Hub('own', version='1', store='sqlite:///own.db')\n"
     )

@@ -1,4 +1,4 @@
-"""What a command works on: configuration files, hubs in Python code, and servers at a URL."""
+"""Targets of commands: configuration files, hubs in Python code, and servers at a URL."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.shell import waypost
 from waypost import Hub, WaypostError
+from waypost.cli import main
 from waypost.cli.target import is_config, is_url, load_hub, open_target
 
 
@@ -23,7 +24,7 @@ from waypost.cli.target import is_config, is_url, load_hub, open_target
         ("package.module:hub", False, False),
     ],
 )
-def test_a_target_shows_what_it_is(target: str, url: bool, config: bool) -> None:
+def test_the_kind_of_a_target_is_recognised(target: str, url: bool, config: bool) -> None:
     assert (is_url(target), is_config(target)) == (url, config)
 
 
@@ -53,14 +54,14 @@ def test_an_absolute_path_is_a_target_too(project: Path, tmp_path_factory: pytes
         ("missing.py:hub", "missing.py does not exist"),
         ("server.py:bus", r"has no 'bus'; use .*server.py:hub\."),
         ("server.py:hbu", r"has no 'hbu'; use .*server.py:hub\."),
-        ("server.py:not_a_hub", "is a int, not a Hub"),
+        ("server.py:not_a_hub", "is of type int, not a Hub"),
         ("no.such.package:hub", "no.such.package cannot be imported: ModuleNotFoundError"),
         ("broken.py:hub", "broken.py cannot be imported: ZeroDivisionError: division by zero"),
         ("wrong.py:hub", "wrong.py cannot be imported: SyntaxError"),
         ("missing.yaml", "missing.yaml:1: .*CFG001"),
     ],
 )
-def test_what_is_no_hub_is_refused_with_a_sentence(target: str, said: str, project: Path) -> None:
+def test_an_invalid_target_is_an_error(target: str, said: str, project: Path) -> None:
     (project / "broken.py").write_text("1 / 0\n")
     (project / "wrong.py").write_text("def :\n")
     (project / "empty.py").write_text("")
@@ -70,7 +71,7 @@ def test_what_is_no_hub_is_refused_with_a_sentence(target: str, said: str, proje
 
 
 @pytest.mark.parametrize("target", ["server.py:hub", "deskpackage.server:hub", "waypost.yaml"])
-def test_a_client_of_a_local_target_talks_to_it_in_memory(target: str, project: Path) -> None:
+def test_a_local_target_is_connected_in_memory(target: str, project: Path) -> None:
     async def scenario() -> None:
         async with open_target(target) as (client, hub):
             assert hub is not None
@@ -81,7 +82,7 @@ def test_a_client_of_a_local_target_talks_to_it_in_memory(target: str, project: 
 
 
 @pytest.mark.parametrize("ending", ["/mcp", "", "/", "/mcp/"])
-def test_a_url_is_a_target_with_and_without_the_path_of_mcp(ending: str, url: str) -> None:
+def test_a_url_is_a_target_with_and_without_mcp_path(ending: str, url: str) -> None:
     async def scenario() -> None:
         async with asyncio.timeout(60), open_target(url.removesuffix("/mcp") + ending) as (client, hub):
             assert hub is None
@@ -90,8 +91,23 @@ def test_a_url_is_a_target_with_and_without_the_path_of_mcp(ending: str, url: st
     asyncio.run(scenario())
 
 
-def test_a_module_beside_the_shell_is_found_without_being_installed(project: Path) -> None:
+def test_a_module_in_the_current_directory_needs_no_installation(project: Path) -> None:
     done = waypost("list", "deskpackage.server:hub", cwd=project)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("add")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list", "http://"],
+        ["list", "http://127.0.0.1:notaport"],
+        ["skills-worker", "--url", "nonsense"],
+        ["skills-worker", "--url", "ws://"],
+    ],
+    ids=" ".join,
+)
+def test_a_url_that_cannot_be_one_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert "is not a URL" in capsys.readouterr().err

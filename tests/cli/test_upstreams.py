@@ -15,7 +15,7 @@ from waypost.cli import main
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Turncoat]:
-    """A server that changes its mind, behind a hub that commands reach by its data directory."""
+    """A server whose tools change, behind a hub that commands find by its data directory."""
     server = Turncoat(tmp_path, tool("read"), name="up")
     file = write(tmp_path, {"up": server.connection}, [{"connection": "up"}])
     monkeypatch.setenv("WAYPOST_DATA", str(tmp_path / ".waypost"))
@@ -24,26 +24,26 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Turncoat
         yield server
 
 
-def said(capsys: Captured, *arguments: str) -> str:
-    """What a command prints that ends well."""
+def output_of(capsys: Captured, *arguments: str) -> str:
+    """The output of a successful command."""
     assert main(["upstreams", *arguments]) == 0
     return str(capsys.readouterr().out)
 
 
-def test_what_changed_is_listed_with_its_difference_and_approved(server: Turncoat, capsys: Captured) -> None:
-    assert said(capsys, "restart", "up") == "up is running.\n"
-    head, row = said(capsys, "list").splitlines()
+def test_a_changed_tool_is_listed_with_its_difference_and_approved(server: Turncoat, capsys: Captured) -> None:
+    assert output_of(capsys, "restart", "up") == "up is running.\n"
+    head, row = output_of(capsys, "list").splitlines()
     assert head.split() == ["CONNECTION", "TRANSPORT", "STATE", "TOOLS", "HELD", "REASON"]
     assert row.split() == ["up", "stdio", "running", "1", "0"]
     server.offer(tool("read", "Do it for me."), tool("bad name"))
-    assert said(capsys, "restart", "up") == "up is running.\n"
-    _, row, *remarks = said(capsys, "list").splitlines()
+    assert output_of(capsys, "restart", "up") == "up is running.\n"
+    _, row, *remarks = output_of(capsys, "list").splitlines()
     assert row.split() == ["up", "stdio", "running", "0", "2"]
     assert remarks[0].startswith("up: read is held back, because its definition is changed (sha256 ")
     assert remarks[1:3] == ["  -description: Do it.", "  +description: Do it for me."]
     assert remarks[-1].startswith("up: bad name is left out: up.bad name cannot be offered: The name")
-    assert said(capsys, "approve", "up", "read") == "Approved of up: read.\n"
-    assert said(capsys, "approve", "up", "read") == "Nothing of up is held back.\n"
+    assert output_of(capsys, "approve", "up", "read") == "Approved of up: read.\n"
+    assert output_of(capsys, "approve", "up", "read") == "Nothing of up is held back.\n"
     assert main(["upstreams", "list", "--json"]) == 0
     (listed,) = printed_json(capsys)
     assert listed["tools"] == ["up.read"]
@@ -51,8 +51,8 @@ def test_what_changed_is_listed_with_its_difference_and_approved(server: Turncoa
     assert printed_json(capsys)["approved"] == ["bad name"]
 
 
-def test_a_refusal_is_one_sentence(server: Turncoat, capsys: Captured) -> None:
-    assert said(capsys, "restart", "up") == "up is running.\n"
+def test_a_refusal_is_a_one_line_error(server: Turncoat, capsys: Captured) -> None:
+    assert output_of(capsys, "restart", "up") == "up is running.\n"
     assert main(["upstreams", "restart", "down"]) == 1
     assert complaint(capsys) == "waypost: There is no connection 'down' to an MCP server."
     assert main(["upstreams", "approve", "up", "write"]) == 1
@@ -61,7 +61,7 @@ def test_a_refusal_is_one_sentence(server: Turncoat, capsys: Captured) -> None:
 
 @pytest.fixture
 def personal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A hub with a server at which everybody shows a credential of theirs; nobody listens there."""
+    """A hub with an upstream that needs a credential per user; the upstream does not run."""
     far = {"kind": "mcp", "url": "http://127.0.0.1:9/mcp", "credentials": "user"}
     file = write(tmp_path, {"far": far}, [])
     monkeypatch.setenv("WAYPOST_DATA", str(tmp_path / ".waypost"))
@@ -71,15 +71,15 @@ def personal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("personal")
-def test_a_credential_is_given_and_forgotten(capsys: Captured) -> None:
+def test_a_credential_is_stored_and_removed(capsys: Captured) -> None:
     given = ["--principal", "ada", "--header", "Authorization: Bearer abc", "--header", "X-Team: red"]
-    assert said(capsys, "login", "far", *given) == "The credentials of ada for far are stored.\n"
+    assert output_of(capsys, "login", "far", *given) == "The credentials of ada for far are stored.\n"
     assert main(["upstreams", "login", "far", *given, "--json"]) == 0
     assert printed_json(capsys) == {"connection": "far", "principal": "ada", "kept": True}
-    assert said(capsys, "logout", "far", "--principal", "ada") == "The credentials of ada for far are removed.\n"
+    assert output_of(capsys, "logout", "far", "--principal", "ada") == "The credentials of ada for far are removed.\n"
 
 
-def test_a_digest_that_is_none_is_wrong_usage(capsys: Captured) -> None:
+def test_an_invalid_digest_is_wrong_usage(capsys: Captured) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["upstreams", "approve", "up", "read", "--sha256", "abcd"])
     assert caught.value.code == 2

@@ -43,7 +43,7 @@ Steps = Generator[Call | str, Turn, None]
 
 
 class Unfinished(Exception):
-    """A client did not end in time, which says nothing about what it can do."""
+    """A client did not end in time, which is no result about its features."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Conversation:
 
 
 class Player:
-    """Takes the steps of a conversation, and notes what held."""
+    """Takes the steps of a conversation, and records which features worked."""
 
     def __init__(self, held: dict[str, str]) -> None:
         self.held = held
@@ -95,7 +95,7 @@ class Player:
         return self.turn.results[-1]
 
     def expect(self, feature: str, answer: str, wanted: str) -> None:
-        """Note whether an answer has what was wanted in it."""
+        """Record whether an answer contains the expected text."""
         self.held[feature] = HELD if wanted in answer else f"no: {shorten(answer)}"
 
     def list_tools(self) -> Steps:
@@ -138,7 +138,7 @@ class Player:
             accepted = 'accept: {"colour": "blue"}' in answer
             self.held["elicitation"] = HELD if accepted else f"answers {said[1]}" if said else f"no: {shorten(answer)}"
 
-    def tell_apart(self) -> Steps:
+    def call_similar_names(self) -> Steps:
         """Two tools whose names differ in a dot and a colon."""
         answers = []
         for published in [name for name in self.turn.tools if re.search(r"notes[^a-z]+add", name)]:
@@ -363,7 +363,7 @@ NAMES: Final = {
     "long": f"a name of {len(LONG)} characters",
 }
 _NAME_STEPS: Final[dict[str, Callable[[Player], Sequence[Any]]]] = {
-    "alike": lambda player: [player.tell_apart],
+    "alike": lambda player: [player.call_similar_names],
     "long": lambda player: [player.use_long_name],
 }
 
@@ -393,7 +393,7 @@ def try_client(client: Client) -> dict[str, Any]:
 
 
 def outcome(run: Mapping[str, Any], feature: str) -> str:
-    """What came of a feature; a conversation that ended before it says why."""
+    """The outcome of a feature; if the conversation ended before it, the reason."""
     held: Mapping[str, str] = run["held"]
     if feature in held:
         return held[feature]

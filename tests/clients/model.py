@@ -61,7 +61,7 @@ class Dialect:
         raise NotImplementedError
 
     def write(self, reply: Call | str, number: int) -> Json:
-        """An answer that is not streamed; `number` tells the calls of a conversation apart."""
+        """An answer that is not streamed; `number` makes the ids of a conversation's calls unique."""
         raise NotImplementedError
 
     def stream(self, reply: Call | str, number: int) -> Iterator[tuple[str | None, Json | str]]:

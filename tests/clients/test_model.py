@@ -39,7 +39,7 @@ def body(path: str, tool: str, result: str | None = None) -> dict[str, Any]:
 
 def post(url: str, content: dict[str, Any]) -> str:
     request = Request(url, json.dumps(content).encode(), {"Content-Type": "application/json"})
-    with urlopen(request, timeout=10) as response:
+    with urlopen(request, timeout=60) as response:
         return str(response.read().decode())
 
 

@@ -1,6 +1,6 @@
-"""The tables of settings in `docs/configuration.md`: `python -m tests.config.reference FILE` writes them anew.
+"""The tables of settings in `docs/configuration.md`: `python -m tests.config.reference FILE` rewrites them.
 
-A table stands after a line `<!-- settings: SECTION -->`; the one after `<!-- settings -->` has all other sections.
+A table follows a line `<!-- settings: SECTION -->`; the one after `<!-- settings -->` has all other sections.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ _UNITS: Final = {"Ms": "milliseconds, ", "Bytes": "bytes, ", "Seconds": "seconds
 
 
 class Setting(NamedTuple):
-    """One setting: its path as `server.port`, and what its model says about it."""
+    """One setting: its path, such as `server.port`, and its field in the model."""
 
     name: str
     field: msgspec.structs.FieldInfo
 
 
 def list_settings(model: type[Struct] = Settings, prefix: str = "") -> Iterator[Setting]:
-    """Yield every setting of a model, each section before what it holds."""
+    """Yield every setting of a model, each section before its own settings."""
     for field in msgspec.structs.fields(model):
         name = prefix + field.encode_name
         yield Setting(name, field)
@@ -88,7 +88,7 @@ def list_settings(model: type[Struct] = Settings, prefix: str = "") -> Iterator[
 
 
 def fill_page(page: str) -> str:
-    """Write the tables of a page anew."""
+    """Rewrite the tables of a page."""
     own = {match["section"] for match in _TABLE.finditer(page)} - {None}
     rows: dict[str | None, list[str]] = {}
     for setting in list_settings():
@@ -112,7 +112,7 @@ def _format_row(setting: Setting) -> str:
 
 
 def _describe(annotation: Annotation) -> str:
-    """The sentence that a setting's own `Meta` holds."""
+    """The description in the `Meta` of a setting."""
     return next(note.description for note in get_args(annotation)[1:] if isinstance(note, Meta) and note.description)
 
 
@@ -152,7 +152,7 @@ def _format_type(annotation: Annotation, name: str) -> str:
 
 
 def _get_bounds(annotation: Annotation) -> tuple[int, int] | None:
-    """The least and the largest value of a number that has both."""
+    """The minimum and the maximum of a number that has both."""
     for part in get_args(annotation):
         if isinstance(part, Meta) and part.ge is not None and part.le is not None:
             return int(part.ge), int(part.le)

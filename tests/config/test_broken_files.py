@@ -1,6 +1,6 @@
-"""Files as people write them by mistake, each with several faults, and exactly what `check` says about each.
+"""Files with several errors each, and the exact output of `check`.
 
-`broken/NAME.txt` holds the lines for `broken/NAME.yaml`; `UPDATE_BROKEN=1` writes them anew, to be read then.
+`broken/NAME.txt` has the lines for `broken/NAME.yaml`; `UPDATE_BROKEN=1` rewrites them for review.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ NAMES = sorted(path.stem for path in BROKEN.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_check_says_exactly_what_is_wrong(
+def test_the_output_of_check_is_exact(
     name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A short path, because sentences cut long ones.
+    # A short path, because messages cut long ones.
     folder = Path(tempfile.mkdtemp(prefix="w", dir="/tmp"))
     request.addfinalizer(lambda: shutil.rmtree(folder))
     shutil.copytree(BROKEN, folder, dirs_exist_ok=True)
@@ -38,7 +38,7 @@ def test_check_says_exactly_what_is_wrong(
     assert said == expected.read_text()
 
 
-def test_there_are_sixty_of_them_and_each_has_several_faults_unless_it_cannot_be_parsed() -> None:
+def test_there_are_sixty_files_and_each_that_can_be_parsed_has_several_errors() -> None:
     assert len(NAMES) >= 60
     for name in NAMES:
         lines = (BROKEN / f"{name}.txt").read_text().splitlines()

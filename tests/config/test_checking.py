@@ -10,7 +10,7 @@ from waypost.config.findings import Finding
 from waypost.config.nodes import read
 
 
-def test_several_mistakes_give_several_findings_in_the_order_of_the_lines(folder: Folder) -> None:
+def test_several_errors_give_several_findings_in_the_order_of_the_lines(folder: Folder) -> None:
     found = folder.check(
         """\
         version: 2
@@ -60,7 +60,7 @@ def test_several_mistakes_give_several_findings_in_the_order_of_the_lines(folder
         ("server: {name: ''}", "expected text of length >= 1"),
         ("server: {name: 5}", "expected text, got an integer; put the value in quotes"),
         ("server: {allowAnonymousRemote: yes}", "expected true or false, got text; write `true`"),
-        ("server: {allowedHosts: x}", "expected a list, got text"),
+        ("server: {allowedHosts: x}", 'expected a list, got text; write `["x"]`'),
         ("server: {surface: ful}", "expected `gateway`, `full` or `both`; did you mean `full`?"),
         ("server: {names: x}", "expected `auto`, `canonical` or `portable`"),
         ("server: {maxRunning: 0}", "expected an integer >= 1"),
@@ -69,7 +69,7 @@ def test_several_mistakes_give_several_findings_in_the_order_of_the_lines(folder
         ("skills: {timeoutMs: 0}", "expected an integer >= 1"),
         ("skills: {limits: {memoryBytes: 1024}}", "expected an integer >= 33554432"),
         ("skills: {limits: {cpuSeconds: 0.5}}", "expected an integer, got a number"),
-        ("skills: {shell: [ls]}", "expected a list, got text"),
+        ("skills: {shell: [ls]}", 'expected a list, got text; write `["ls"]`'),
         ("skills: {shell: [[]]}", "expected a list of length >= 1"),
         ("policies: [{type: rate_limit}]", "the key `name` is missing; add it"),
         (
@@ -79,7 +79,7 @@ def test_several_mistakes_give_several_findings_in_the_order_of_the_lines(folder
         ("policies: [{name: a, type: rate_limit, config: []}]", "expected a mapping, got a list"),
         ("policies: {}", "expected a list, got a mapping"),
         ("audit: {sink: syslog}", "expected `store`, `file`, `stderr` or `none`"),
-        ("toolkits: x", "expected a list, got text"),
+        ("toolkits: x", 'expected a list, got text; write `["x"]`'),
         ("toolkits: [[x]]", "expected text or a mapping, got a list"),
         ("prompts: []", "expected a mapping, got a list"),
         ("prompts: {'': {template: x}}", "expected text of length >= 1"),
@@ -103,7 +103,7 @@ def test_several_mistakes_give_several_findings_in_the_order_of_the_lines(folder
         ),
     ],
 )
-def test_a_finding_says_in_one_sentence_what_is_wrong(folder: Folder, text: str, sentence: str) -> None:
+def test_a_finding_has_a_one_line_message(folder: Folder, text: str, sentence: str) -> None:
     assert folder.only(text).message == sentence
 
 
@@ -114,11 +114,11 @@ def test_a_finding_says_in_one_sentence_what_is_wrong(folder: Folder, text: str,
         ("policies: [{name: a, type: rate_limits}]", "or `allow_list`; did you mean `rate_limit`?"),
     ],
 )
-def test_a_word_out_of_many_is_answered_with_the_nearest(folder: Folder, text: str, hint: str) -> None:
+def test_an_unknown_choice_gets_a_suggestion(folder: Folder, text: str, hint: str) -> None:
     assert folder.only(text).message.endswith(hint)
 
 
-def test_what_a_rule_says_is_not_respelled(folder: Folder) -> None:
+def test_keys_in_the_config_of_a_rule_are_not_converted(folder: Folder) -> None:
     text = "policies: [{name: a, type: rate_limit, config: {maxCalls: 1, window_seconds: 2}}]\n"
     assert folder.load(text).config.policies[0].config == {"maxCalls": 1, "window_seconds": 2}
 
@@ -139,7 +139,7 @@ def test_both_spellings_of_one_key_are_reported(folder: Folder) -> None:
     assert "`page_size`" in found.message
 
 
-def test_names_chosen_by_the_user_are_not_respelled(folder: Folder) -> None:
+def test_names_chosen_by_the_user_are_not_converted(folder: Folder) -> None:
     assert list(folder.load("prompts: {send_email: {template: x}}\n").config.prompts) == ["send_email"]
 
 
@@ -190,7 +190,7 @@ def test_an_unknown_tag_is_reported(folder: Folder) -> None:
     assert findings[0].message == "the kind `odd` is unknown; use `plain` or `even`"
 
 
-def test_a_rule_of_a_whole_struct_is_reported_near_it(folder: Folder) -> None:
+def test_a_rule_of_a_whole_struct_is_reported_at_its_line(folder: Folder) -> None:
     _, findings = fitted(folder, "mode: 3\nitems:\n  a: {kind: even, number: 3}\n")
     assert [(found.code, found.line, found.key) for found in findings] == [("CFG013", 3, "items.a")]
     assert findings[0].message == "the number must be even"

@@ -1,4 +1,4 @@
-"""Servers as MCP clients write them: each is a connection and an import, and what is wrong with one has its place."""
+"""Servers in the format of MCP clients: each is a connection and an import, and its errors have a line."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ def test_each_server_is_a_connection_and_an_import_under_its_name(folder: Folder
     ]
 
 
-def test_servers_of_several_files_stand_beside_connections_and_imports(folder: Folder) -> None:
+def test_servers_of_several_files_are_merged_with_connections_and_imports(folder: Folder) -> None:
     folder.write("team.yaml", "mcpServers: {b: {command: x}}\nproxy: {import: [{connection: c}]}\n")
-    config = folder.load("include: [team.yaml]\nmcpServers: {a: {command: x}}\nconnections: {c: {kind: mcp, url: u}}\n")
+    config = folder.load(
+        "include: [team.yaml]\nmcpServers: {a: {command: x}}\nconnections: {c: {kind: mcp, url: 'http://u'}}\n"
+    )
     assert list(config.config.connections) == ["c", "b", "a"]
     assert [one.connection for one in config.config.proxy.imports] == ["c", "b", "a"]
 
@@ -50,12 +52,12 @@ def test_secrets_of_servers_are_redacted_like_those_of_connections(folder: Folde
         ("mcpServers: {a: {comand: x}}", "mcpServers.a.comand", "CFG010", "did you mean `command`?"),
         ("mcpServers: {a: {command: x, args: y}}", "mcpServers.a.args", "CFG012", "expected a list, got text"),
         ("mcpServers: {a: {}}", "mcpServers.a", "CFG013", "add one of the two"),
-        ("mcpServers: {a: {url: u, type: sse}}", "mcpServers.a.type", "CFG064", "Streamable HTTP"),
-        ("mcpServers: {a: {url: u, command: x}}", "connections.a.command", "CFG075", "nothing is started"),
+        ("mcpServers: {a: {url: 'http://u', type: sse}}", "mcpServers.a.type", "CFG064", "Streamable HTTP"),
+        ("mcpServers: {a: {url: 'http://u', command: x}}", "connections.a.command", "CFG075", "nothing is started"),
         ("mcpServers: {a: {command: x, alwaysAllow: []}}", "mcpServers.a.alwaysAllow", "CFG064", "`policies`"),
         ("mcpServers: {a: {command: x y}}", "mcpServers.a.command", "CFG076", "`command: x` and `args: [y]`"),
         (
-            "connections: {a: {kind: mcp, url: u}}\nmcpServers: {a: {command: x}}",
+            "connections: {a: {kind: mcp, url: 'http://u'}}\nmcpServers: {a: {command: x}}",
             "mcpServers.a",
             "CFG011",
             "there is a connection `a` in `connections` too",
@@ -63,11 +65,11 @@ def test_secrets_of_servers_are_redacted_like_those_of_connections(folder: Folde
         ("servers: {a: {command: x}}", "servers", "CFG010", "write `mcpServers`"),
         ("mcp: {servers: {a: {command: x}}}", "mcp.servers", "CFG010", "write `mcpServers`"),
         ("server: {name: '${env:NAME}'}", "server.name", "CFG021", "here it is `${NAME}`"),
-        ("connections: {a: {url: u}}", "connections.a.kind", "CFG014", "write `kind: mcp`"),
+        ("connections: {a: {url: 'http://u'}}", "connections.a.kind", "CFG014", "write `kind: mcp`"),
         ("connections: {a: {headers: {}}}", "connections.a.kind", "CFG014", "use `mcp`, `cli` or `rest`"),
     ],
 )
-def test_what_is_wrong_with_a_server_is_said_where_it_is_written(
+def test_an_error_in_a_server_is_reported_at_its_key(
     folder: Folder, text: str, key: str, code: str, sentence: str
 ) -> None:
     found = folder.only(text)
@@ -75,7 +77,7 @@ def test_what_is_wrong_with_a_server_is_said_where_it_is_written(
     assert sentence in found.message
 
 
-def test_a_program_with_spaces_in_its_name_is_no_command_line(folder: Folder) -> None:
+def test_a_program_with_spaces_in_its_name_is_not_a_command_line(folder: Folder) -> None:
     folder.write("my server.sh", "").chmod(0o755)
     assert folder.check("mcpServers: {a: {command: './my server.sh'}}") == []
     assert folder.only("mcpServers: {a: {command: './your server.sh'}}").code == "CFG076"

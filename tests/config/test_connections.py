@@ -11,7 +11,7 @@ from waypost.wire.versions import ALL
 from waypost.workflows.executors.cli import Cli
 
 
-def test_all_versions_can_be_asked_for(folder: Folder) -> None:
+def test_all_versions_can_be_configured(folder: Folder) -> None:
     offered = get_type_hints(McpConnection)["version"]
     assert set(get_args(get_args(offered)[0])) == set(ALL)
     for version in ALL:
@@ -44,7 +44,7 @@ def test_a_program_with_a_slash_in_its_name_is_relative_to_the_file_it_is_writte
 
 
 @pytest.mark.parametrize("command", ["make", "/bin/sh"])
-def test_a_program_that_is_looked_for_on_the_path_is_left_as_it_is(folder: Folder, command: str) -> None:
+def test_an_absolute_program_or_one_on_the_path_is_not_changed(folder: Folder, command: str) -> None:
     connection = folder.load(f"connections: {{build: {{kind: cli, command: {command}}}}}").config.connections["build"]
     assert isinstance(connection, CliConnection)
     assert connection.command == command

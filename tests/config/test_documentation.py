@@ -13,8 +13,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
 ROWS = {match[1]: match[0] for match in re.finditer(r"^\| `([^`]+)` \|.*$", PAGE, re.MULTILINE)}
 
 
-def test_the_tables_of_settings_are_what_the_models_say() -> None:
-    # To write them anew: python -m tests.config.reference docs/configuration.md
+def test_the_tables_of_settings_match_the_models() -> None:
+    # To rewrite them: python -m tests.config.reference docs/configuration.md
     assert fill_page(PAGE) == PAGE
 
 
@@ -24,11 +24,11 @@ def test_every_setting_is_on_the_page(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
-def test_a_section_that_is_described_elsewhere_says_where(name: str) -> None:
+def test_a_section_that_is_described_on_another_page_links_to_it(name: str) -> None:
     assert re.search(r"\]\((workflow-\w+|upstreams)\.md#", ROWS[name])
 
 
-# Those of workflows have a page of their own: tests/workflows/checks/test_page.py.
+# Those of workflows have a separate page: tests/workflows/checks/test_page.py.
 @pytest.mark.parametrize("code", [code for code in CODES if not code.startswith("WF")])
 def test_every_code_is_on_the_page_with_its_meaning(code: str) -> None:
     assert ROWS[code] == f"| `{code}` | {CODES[code]} |"

@@ -92,7 +92,7 @@ last: |
     [(JSON, JSON_TEXT, JSON_AFTER), (TOML, TOML_TEXT, TOML_AFTER), (YAML, YAML_TEXT, YAML_AFTER)],
     ids=["json", "toml", "yaml"],
 )
-def test_an_entry_is_added_and_removed_and_all_else_stays(form: Format, text: str, after: str) -> None:
+def test_an_entry_is_added_and_removed_without_other_changes(form: Format, text: str, after: str) -> None:
     assert set_entry(text, form, PATH, ENTRY) == after
     assert set_entry(after, form, PATH, ENTRY) == after
     assert remove_entry(after, form, PATH) == text
@@ -133,7 +133,7 @@ def test_the_form_of_the_file_is_kept(form: Format, text: str, after: str) -> No
         (YAML, "servers:\n  hub: {a: 1}\n  b: 2\n", "servers:\n  b: 2\n"),
     ],
 )
-def test_removing_leaves_a_file_that_can_be_read(form: Format, text: str, after: str) -> None:
+def test_removing_an_entry_leaves_a_valid_file(form: Format, text: str, after: str) -> None:
     assert remove_entry(text, form, PATH) == after
 
 
@@ -151,7 +151,7 @@ def test_removing_leaves_a_file_that_can_be_read(form: Format, text: str, after:
         (YAML, "a: &x {b: 1}\nservers: *x\n", "only a person can change it"),
     ],
 )
-def test_a_file_in_another_form_is_refused(form: Format, text: str, reason: str) -> None:
+def test_a_file_in_another_format_is_refused(form: Format, text: str, reason: str) -> None:
     with pytest.raises(Unreadable, match=reason):
         set_entry(text, form, PATH, ENTRY)
 
@@ -172,7 +172,7 @@ SECTIONS: Final = st.dictionaries(KEYS.filter(lambda key: key != "hub"), VALUES,
 
 
 @given(data=st.dictionaries(KEYS, VALUES, max_size=3), servers=SECTIONS, indent=st.sampled_from([None, 2, 4]))
-def test_any_json_object_gets_the_entry_and_loses_it_again(
+def test_an_entry_is_added_to_and_removed_from_any_json_object(
     data: dict[str, Any], servers: dict[str, Any], indent: int | None
 ) -> None:
     text = json.dumps({**data, "servers": servers, "z": 1}, indent=indent)

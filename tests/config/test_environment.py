@@ -33,7 +33,7 @@ def test_keys_are_not_expanded(folder: Folder) -> None:
     assert list(config.prompts) == ["${A}"]
 
 
-def test_an_unset_variable_is_reported_at_its_line_and_nothing_else_is_said_of_the_value(folder: Folder) -> None:
+def test_an_unset_variable_is_the_only_finding_about_its_value(folder: Folder) -> None:
     found = folder.only("server:\n  name: x\n  port: ${PORT}\n")
     assert (found.code, found.line, found.key) == ("CFG020", 3, "server.port")
     assert "`PORT` is not set" in found.message
@@ -50,7 +50,7 @@ def test_a_malformed_reference_is_reported(folder: Folder, text: str) -> None:
     assert {each.code for each in found} == {"CFG021"}
 
 
-def test_a_variable_may_stand_for_a_number_or_a_boolean(folder: Folder) -> None:
+def test_a_variable_may_be_a_number_or_a_boolean(folder: Folder) -> None:
     server = folder.load(
         "server:\n  port: ${PORT}\n  allow_anonymous_remote: ${OPEN:-true}\n  pageSize: 1${ZEROS}\n",
         PORT="9000",
@@ -59,7 +59,7 @@ def test_a_variable_may_stand_for_a_number_or_a_boolean(folder: Folder) -> None:
     assert (server.port, server.allow_anonymous_remote, server.page_size) == (9000, True, 100)
 
 
-def test_a_quoted_variable_may_too_because_braces_demand_the_quotes(folder: Folder) -> None:
+def test_a_quoted_variable_may_be_a_number_because_braces_need_quotes(folder: Folder) -> None:
     assert folder.load("server: {port: '${PORT}'}\n", PORT="9000").config.server.port == 9000
     assert folder.only("server: {port: '9000'}\n").code == "CFG012"
     found = folder.only("server: {port: ${PORT}}\n", PORT="9000")
@@ -69,11 +69,11 @@ def test_a_quoted_variable_may_too_because_braces_demand_the_quotes(folder: Fold
 @pytest.mark.parametrize(
     ("value", "code"), [("nine", "CFG012"), ("true", "CFG012"), ("99999", "CFG013"), ("", "CFG012")]
 )
-def test_a_variable_that_does_not_fit_is_reported(folder: Folder, value: str, code: str) -> None:
+def test_a_variable_of_the_wrong_type_is_reported(folder: Folder, value: str, code: str) -> None:
     assert folder.only("server:\n  port: ${PORT}\n", PORT=value).code == code
 
 
-def test_a_variable_is_text_where_text_is_meant(folder: Folder) -> None:
+def test_a_variable_is_text_if_the_setting_is_text(folder: Folder) -> None:
     assert name(folder, "'${A:-8420}'") == "8420"
     assert folder.load("server:\n  name: ${A}\n", A="true").config.server.name == "true"
 
@@ -92,3 +92,9 @@ def test_the_process_environment_is_the_default(folder: Folder, monkeypatch: pyt
     assert [found.code for found in check(path)] == ["CFG020"]
     monkeypatch.setenv("WAYPOST_TEST_NAME", "set")
     assert load(path).config.server.name == "set"
+
+
+def test_a_variable_that_is_set_but_empty_is_named(folder: Folder) -> None:
+    found = folder.only("server:\n  name: ${HUB_NAME}\n", HUB_NAME="")
+    assert found.code == "CFG012"
+    assert found.message == "`HUB_NAME` is set but empty; give it a value, or a default: `${HUB_NAME:-...}`"

@@ -10,7 +10,7 @@ from waypost.stores.urls import create_database
 
 
 @pytest.mark.parametrize("version", ["1", "1.0", "1.0.0", "1.12.3"])
-def test_every_first_version_is_the_first(folder: Folder, version: str) -> None:
+def test_every_spelling_of_the_first_version_is_accepted(folder: Folder, version: str) -> None:
     assert folder.load(f'version: "{version}"\n').config.version == "1"
 
 
@@ -20,7 +20,7 @@ def test_the_first_version_needs_no_quotes(folder: Folder, version: str) -> None
 
 
 @pytest.mark.parametrize("version", ["2.0.0", "1.", "1.x", "10.0", "0.1.0"])
-def test_no_other_version_is(folder: Folder, version: str) -> None:
+def test_another_version_is_refused(folder: Folder, version: str) -> None:
     assert folder.only(f'version: "{version}"\n').code == "CFG013"
 
 
@@ -36,7 +36,7 @@ def test_no_other_version_is(folder: Folder, version: str) -> None:
         ("{kind: postgres, path: 'postgres://me@host/flow'}", "postgres://me@host/flow"),
     ],
 )
-def test_a_store_by_its_kind_is_one_by_its_url(
+def test_a_store_with_a_kind_is_converted_to_a_url(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, written: str, url: str
 ) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
@@ -44,7 +44,7 @@ def test_a_store_by_its_kind_is_one_by_its_url(
     assert (loaded.config.store.url, loaded.warnings) == (url, ())
 
 
-def test_a_file_by_its_path_is_opened_there(folder: Folder) -> None:
+def test_a_store_with_a_path_is_opened_at_that_path(folder: Folder) -> None:
     url = folder.load(f"store: {{kind: sqlite, path: '{folder.path}/a b%41.db'}}\n").config.store.url
     opened = create_database(url, Path("elsewhere"))
     assert isinstance(opened, SqliteDatabase)
@@ -63,7 +63,7 @@ def test_a_file_by_its_path_is_opened_there(folder: Folder) -> None:
         ("{path: x.db}", "store.path", "CFG010"),
     ],
 )
-def test_a_store_that_makes_no_sense_is_an_error(folder: Folder, written: str, key: str, code: str) -> None:
+def test_an_invalid_store_is_an_error(folder: Folder, written: str, key: str, code: str) -> None:
     found = folder.only(f"store: {written}\n")
     assert (found.key, found.code, found.severity) == (key, code, "error")
 
@@ -79,7 +79,7 @@ def test_a_store_that_makes_no_sense_is_an_error(folder: Folder, written: str, k
         ("workflows: {a: {onTimeout: {target: b, executor: {kind: noop}}}}", "workflows.a.onTimeout.executor"),
     ],
 )
-def test_what_has_no_effect_is_a_warning_with_its_line(folder: Folder, text: str, key: str) -> None:
+def test_a_setting_without_effect_is_a_warning_at_its_line(folder: Folder, text: str, key: str) -> None:
     found = folder.only(f"\n{text}\n")
     assert (found.line, found.key, found.code, found.severity) == (2, key, "CFG064", "warning")
 

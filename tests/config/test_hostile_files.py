@@ -58,7 +58,7 @@ def test_any_bytes_load_or_are_refused(file: Path, content: bytes) -> None:
         max_size=4,
     )
 )
-def test_any_mutation_of_a_good_file_loads_or_is_refused(file: Path, edits: list[tuple[int, int, str]]) -> None:
+def test_any_mutation_of_a_valid_file_loads_or_is_refused(file: Path, edits: list[tuple[int, int, str]]) -> None:
     text = EVERYTHING
     for start, length, fragment in edits:
         text = text[:start] + fragment + text[start + length :]

@@ -34,7 +34,7 @@ def test_a_later_include_wins_over_an_earlier_one(folder: Folder) -> None:
     assert folder.load("include: [b.yaml, a.yaml]\n").config.server.name == "a"
 
 
-def test_patterns_and_toolkits_are_relative_to_the_file_they_stand_in(folder: Folder) -> None:
+def test_patterns_and_toolkits_are_relative_to_their_file(folder: Folder) -> None:
     folder.write("team/one/tools.py", "")
     folder.write("team/one/more.yaml", "toolkits: [./tools.py, {use: 'tools.py:Kit'}]\n")
     folder.write("team/base.yaml", "include: [one/*.yaml]\n")
@@ -60,7 +60,7 @@ def test_relative_paths_work_from_any_working_directory(folder: Folder, monkeypa
     assert loaded.files == (folder.path / "conf/waypost.yaml", folder.path / "conf/more.yaml")
 
 
-def test_a_folder_whose_name_looks_like_a_pattern_is_taken_as_it_is(folder: Folder) -> None:
+def test_a_folder_whose_name_looks_like_a_pattern_is_used_literally(folder: Folder) -> None:
     from waypost.config import load
 
     folder.write("[ab]/more.yaml", "server: {name: found}\n")
@@ -105,14 +105,14 @@ def test_a_file_that_includes_itself_is_an_error(folder: Folder) -> None:
     assert folder.only("include: ['*.yaml']\n").code == "CFG032"
 
 
-def test_a_file_reached_twice_counts_once(folder: Folder) -> None:
+def test_a_file_included_twice_is_merged_once(folder: Folder) -> None:
     folder.write("shared.yaml", "toolkits: [shared]\n")
     folder.write("a.yaml", "include: [shared.yaml]\n")
     folder.write("b.yaml", "include: [shared.yaml]\n")
     assert folder.load("include: [a.yaml, b.yaml, ./shared.yaml]\n").config.toolkits == ["shared"]
 
 
-def test_a_missing_file_is_an_error_and_an_idle_pattern_a_warning(folder: Folder) -> None:
+def test_a_missing_file_is_an_error_and_a_pattern_without_matches_a_warning(folder: Folder) -> None:
     found = folder.check("include:\n  - missing.yaml\n  - none/*.yaml\n")
     assert [(each.code, each.line, each.severity) for each in found] == [
         ("CFG030", 2, "error"),
@@ -121,7 +121,7 @@ def test_a_missing_file_is_an_error_and_an_idle_pattern_a_warning(folder: Folder
     assert folder.load("include: [none/*.yaml]\n").warnings[0].code == "CFG031"
 
 
-def test_a_pattern_passes_over_folders(folder: Folder) -> None:
+def test_a_pattern_skips_folders(folder: Folder) -> None:
     folder.write("team/sub/x.txt", "")
     folder.write("team/a.yaml", "server: {name: a}\n")
     assert folder.load("include: ['team/*']\n").config.server.name == "a"
@@ -154,20 +154,20 @@ def test_an_empty_section_does_not_hide_an_included_one(folder: Folder) -> None:
     assert (config.server.name, config.toolkits) == ("a", ["x"])
 
 
-def test_includes_may_not_nest_without_bound(folder: Folder) -> None:
+def test_the_depth_of_includes_is_limited(folder: Folder) -> None:
     for number in range(loader.MAX_NESTING + 2):
         folder.write(f"n{number}.yaml", f"include: [n{number + 1}.yaml]\n")
     assert folder.only("include: [n0.yaml]\n").code == "CFG033"
 
 
-def test_includes_may_not_be_without_number(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_includes_is_limited(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "MAX_FILES", 3)
     for number in range(5):
         folder.write(f"many/{number}.yaml", "")
     assert folder.only("include: ['many/*.yaml']\n").code == "CFG033"
 
 
-def test_what_is_watched_are_files_toolkits_and_the_folders_of_patterns(folder: Folder) -> None:
+def test_files_toolkits_and_the_folders_of_patterns_are_watched(folder: Folder) -> None:
     tools = folder.write("kits/tools.py", "")
     first = folder.write("team/a.yaml", "")
     (folder.path / "later").mkdir()
@@ -184,7 +184,7 @@ def test_what_is_watched_are_files_toolkits_and_the_folders_of_patterns(folder: 
     )
 
 
-def test_rules_add_up_and_directories_belong_to_the_file_they_stand_in(folder: Folder) -> None:
+def test_policies_are_concatenated_and_directories_are_relative_to_their_file(folder: Folder) -> None:
     rule = "policies: [{name: %s, type: allow_list, config: {allow: []}}]\n"
     folder.write("team/a.yaml", rule % "a" + "skills: {dynamic: made}\n")
     config = folder.load("include: [team/a.yaml]\n" + rule % "b").config

@@ -117,7 +117,7 @@ def test_every_setting_reaches_the_configuration(folder: Folder) -> None:
     assert config.tool_timeout == 0.001
 
 
-def test_a_configuration_knows_its_files(folder: Folder) -> None:
+def test_a_configuration_lists_its_files(folder: Folder) -> None:
     more = folder.write("more.yaml", "")
     loaded = folder.load("include: [more.yaml]\n")
     assert loaded.path == folder.path / "waypost.yaml"
@@ -139,7 +139,7 @@ def test_a_single_error_is_the_message(folder: Folder) -> None:
     assert str(caught.value) == f"{folder.path / 'missing.yaml'}:1: the file does not exist; check the path [CFG001]"
 
 
-def test_where_nobody_names_a_file_it_is_told_how_to_get_one(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_default_file_suggests_init(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.path)
     (found,) = check(Path("waypost.yaml"), {})
     assert found.code == "CFG001"
@@ -165,5 +165,6 @@ def test_findings_can_be_encoded_as_json(folder: Folder) -> None:
     }
 
 
-def test_a_good_file_has_no_findings(folder: Folder) -> None:
+def test_a_valid_file_has_no_findings(folder: Folder) -> None:
+    (folder.path / "made").mkdir()
     assert folder.check(EVERYTHING) == []

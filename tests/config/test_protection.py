@@ -21,7 +21,7 @@ RULES = f"policies:\n{SHELL}{MAIL}"
 
 
 def losses(folder: Folder, before: Mapping[str, str], after: Mapping[str, str | None]) -> list[Finding]:
-    """What is lost between two states of the files; None removes one, and the others stay."""
+    """The losses between two states of the files; None removes a file, and the others stay."""
     path = folder.path / "waypost.yaml"
     for name, text in before.items():
         folder.write(name, text)
@@ -35,7 +35,7 @@ def losses(folder: Folder, before: Mapping[str, str], after: Mapping[str, str | 
 
 
 def loss(folder: Folder, before: str, after: str) -> str | None:
-    """What is lost, if anything, when a file becomes another."""
+    """The loss when a file is changed, if any."""
     found = losses(folder, {"waypost.yaml": before}, {"waypost.yaml": after})
     if not found:
         return None
@@ -59,9 +59,7 @@ def loss(folder: Folder, before: str, after: str) -> str | None:
         (KEYS, "auth:\n  anonymous: false\n  keys:\n", "all keys and the authorization server are gone"),
     ],
 )
-def test_authentication_that_is_lost_without_a_word_is_found(
-    before: str, after: str, said: str, folder: Folder
-) -> None:
+def test_an_implicit_loss_of_authentication_is_found(before: str, after: str, said: str, folder: Folder) -> None:
     found = loss(folder, HEAD + before + TAIL, HEAD + after + TAIL)
     assert found is not None
     assert said in found
@@ -87,11 +85,11 @@ def test_authentication_that_is_lost_without_a_word_is_found(
         ("auth: {anonymous: {roles: [guest]}}\n", "auth: {anonymous: true}\n"),
     ],
 )
-def test_authentication_changes_as_the_file_says(before: str, after: str, folder: Folder) -> None:
+def test_an_explicit_change_of_authentication_is_accepted(before: str, after: str, folder: Folder) -> None:
     assert loss(folder, HEAD + before + TAIL, HEAD + after + TAIL) is None
 
 
-def test_an_old_word_for_anonymous_callers_in_another_file_does_not_count(folder: Folder) -> None:
+def test_an_older_setting_for_anonymous_callers_in_another_file_does_not_count(folder: Folder) -> None:
     before = {"waypost.yaml": f"include: [base.yaml]\n{KEYS}{TAIL}", "base.yaml": "auth: {anonymous: true}\n"}
     after = f"include: [base.yaml]\n{TAIL}"
 
@@ -102,12 +100,12 @@ def test_an_old_word_for_anonymous_callers_in_another_file_does_not_count(folder
     assert losses(folder, before, edited) == []
 
 
-def test_a_key_may_leave_a_file_that_ends_with_it(folder: Folder) -> None:
+def test_the_last_key_of_a_file_may_be_removed(folder: Folder) -> None:
     two = HEAD + KEYS + f'    - {{id: dev, hash: "{OTHER_HASH}"}}\n'
     assert loss(folder, two, HEAD + KEYS) is None
 
 
-def test_rights_that_end_where_the_file_was_cut_are_lost(folder: Folder) -> None:
+def test_permissions_at_a_cut_end_of_the_file_are_lost(folder: Folder) -> None:
     key = f'auth:\n  keys:\n    - id: ci\n      hash: "{HASH}"\n'
     found = loss(folder, HEAD + key + "      roles: [agent]\n", HEAD + key)
     assert found is not None
@@ -138,7 +136,7 @@ def test_rights_that_end_where_the_file_was_cut_are_lost(folder: Folder) -> None
     ],
     ids=["gone", "cut before it", "cut after its key", "last rule cut", "half a longer file", "rule cut"],
 )
-def test_policies_that_are_lost_without_a_word_are_found(before: str, after: str, said: str, folder: Folder) -> None:
+def test_an_implicit_loss_of_policies_is_found(before: str, after: str, said: str, folder: Folder) -> None:
     found = loss(folder, HEAD + before, HEAD + after)
     assert found is not None
     assert found.startswith(f"policies: {said}")
@@ -164,7 +162,7 @@ def test_policies_that_are_lost_without_a_word_are_found(before: str, after: str
         *("disabled", "disabled ones", "none", "new"),
     ],
 )
-def test_policies_change_as_the_file_says(before: str, after: str, folder: Folder) -> None:
+def test_an_explicit_change_of_policies_is_accepted(before: str, after: str, folder: Folder) -> None:
     assert loss(folder, HEAD + before, HEAD + after) is None
 
 
@@ -206,23 +204,23 @@ def test_policies_may_move_from_one_file_to_another(folder: Folder) -> None:
     assert losses(folder, INCLUDING, {"team/a.yaml": TAIL, "team/b.yaml": f"policies:\n{MAIL}"}) == []
 
 
-def test_a_file_among_several_may_go_when_it_protects_nothing(folder: Folder) -> None:
+def test_a_file_without_protection_may_be_removed(folder: Folder) -> None:
     assert losses(folder, INCLUDING, {"team/b.yaml": None}) == []
 
 
 @pytest.mark.parametrize("text", ["", "# later\n", "---\n"])
 @pytest.mark.parametrize("name", ["waypost.yaml", "team/b.yaml"])
-def test_an_emptied_file_is_the_only_thing_that_is_found(name: str, text: str, folder: Folder) -> None:
+def test_an_emptied_file_is_the_only_finding(name: str, text: str, folder: Folder) -> None:
     (found,) = losses(folder, INCLUDING, {name: text})
     assert (Path(found.file), found.code) == (folder.path / name, "CFG034")
     assert found.message == "the file is empty and was not before; if you mean it, write `{}` into it"
 
 
-def test_a_file_without_settings_is_written_as_such(folder: Folder) -> None:
+def test_a_file_may_be_emptied_explicitly(folder: Folder) -> None:
     assert losses(folder, INCLUDING, {"team/b.yaml": "{}\n"}) == []
 
 
-def test_a_file_that_was_empty_before_may_stay_so(folder: Folder) -> None:
+def test_an_empty_file_may_stay_empty(folder: Folder) -> None:
     assert losses(folder, {"waypost.yaml": ""}, {"waypost.yaml": "# nothing\n"}) == []
 
 

@@ -33,5 +33,5 @@ def test_the_file_of_a_reference_is_known() -> None:
 
 
 @pytest.mark.parametrize("reference", ["a b", "1a", "a..b", "a:", ":A", "a:b:c", "http://x"])
-def test_what_is_not_a_module_is_told_from_one(reference: str) -> None:
+def test_an_invalid_module_name_is_recognised(reference: str) -> None:
     assert not is_module(reference)

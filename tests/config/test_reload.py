@@ -98,7 +98,7 @@ def test_a_damaged_include_is_refused(kind: str, pattern: str, folder: Folder) -
 
 
 @pytest.mark.usefixtures("short_wait")
-def test_files_that_changed_as_they_may_are_loaded(folder: Folder) -> None:
+def test_validly_changed_files_are_loaded(folder: Folder) -> None:
     before = folder.load(RULES)
     before.path.write_text(RULES + PROMPTS)
     after = asyncio.run(reload(before))
@@ -108,7 +108,7 @@ def test_files_that_changed_as_they_may_are_loaded(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("first", ["", "# saved by an editor\n", RULES, RULES + PROMPTS[: len(PROMPTS) // 2]])
-def test_a_file_that_is_being_written_is_read_when_it_is_complete(first: str, folder: Folder) -> None:
+def test_a_file_that_is_being_written_is_loaded_when_it_is_complete(first: str, folder: Folder) -> None:
     whole = "server: {name: changed}\n" + RULES + PROMPTS
     before = folder.load(RULES + PROMPTS)
 
@@ -127,7 +127,7 @@ def test_a_file_that_is_being_written_is_read_when_it_is_complete(first: str, fo
     assert after.config.prompts == before.config.prompts
 
 
-def test_a_file_that_lost_its_end_is_loaded_after_a_longer_while(
+def test_a_file_with_a_missing_end_is_loaded_after_a_longer_delay(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loader, "SETTLE_S", 0.01)
@@ -149,7 +149,9 @@ def test_a_file_that_lost_its_end_is_loaded_after_a_longer_while(
     ],
     ids=["marked as the end", "same end", "longer"],
 )
-def test_a_file_whose_end_is_known_is_loaded_soon(text: str, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_a_recognised_end_is_loaded_soon(
+    text: str, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loader, "UNFINISHED_SETTLE_S", 10 * DEADLINE)
     before = folder.load(RULES + PROMPTS)
     before.path.write_text(text)
@@ -161,7 +163,7 @@ def test_a_file_whose_end_is_known_is_loaded_soon(text: str, folder: Folder, mon
     asyncio.run(scenario())
 
 
-def test_a_match_that_comes_back_is_waited_for(folder: Folder) -> None:
+def test_a_removed_match_is_awaited(folder: Folder) -> None:
     path = folder.write("team/a.yaml", RULES)
     folder.write("team/b.yaml", "toolkits: [os]\n")
     before = folder.load("include: ['team/*.yaml']\n")
@@ -177,7 +179,7 @@ def test_a_match_that_comes_back_is_waited_for(folder: Folder) -> None:
     assert asyncio.run(scenario()).config == before.config
 
 
-def test_files_that_keep_changing_are_given_up(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_keep_changing_are_not_loaded(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "MAX_SETTLE_S", 1.0)
     before = folder.load(RULES)
 
@@ -208,10 +210,8 @@ def test_files_that_keep_changing_are_given_up(folder: Folder, monkeypatch: pyte
     ids=["the same", "another rule", "neither", "without rules", "without auth", "empty"],
 )
 @pytest.mark.usefixtures("short_wait")
-def test_a_link_that_leads_to_another_file_loses_no_rule_in_silence(
-    name: str, text: str, code: str, folder: Folder
-) -> None:
-    """As volumes of Kubernetes do it: the file stays where it is, and its link leads elsewhere."""
+def test_a_replaced_link_does_not_lose_rules_silently(name: str, text: str, code: str, folder: Folder) -> None:
+    """Volumes of Kubernetes do this: the link is replaced and points to another file."""
     link = folder.path / name
     link.symlink_to(folder.write("first/file.yaml", RULES))
     if name != "waypost.yaml":
@@ -228,7 +228,7 @@ def test_a_link_that_leads_to_another_file_loses_no_rule_in_silence(
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
 @pytest.mark.usefixtures("short_wait")
-def test_a_file_that_may_no_longer_be_read_is_refused(folder: Folder) -> None:
+def test_a_file_that_became_unreadable_is_refused(folder: Folder) -> None:
     before = folder.load(RULES)
     before.path.chmod(0)
     assert "CFG001" in refusal(before)

@@ -17,7 +17,7 @@ from waypost.stores import urls
         ("mcp: {tool_timeout_ms: }\nserver: {toolTimeoutMs: 500}", 0.5),
     ],
 )
-def test_the_tool_timeout_may_stand_in_either_place(folder: Folder, text: str, seconds: float) -> None:
+def test_the_tool_timeout_may_be_in_either_section(folder: Folder, text: str, seconds: float) -> None:
     assert folder.load(text).config.tool_timeout == seconds
 
 
@@ -28,7 +28,7 @@ def test_two_different_tool_timeouts_are_an_error(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("key", ["toolTimeoutMs", "tool_timeout_ms"])
-def test_a_finding_names_a_key_as_the_file_has_it(folder: Folder, key: str) -> None:
+def test_a_finding_names_a_key_in_the_spelling_of_the_file(folder: Folder, key: str) -> None:
     assert folder.only(f"server: {{{key}: long}}\n").key == f"server.{key}"
 
 
@@ -39,7 +39,7 @@ def test_a_toolkit_file_must_exist(folder: Folder) -> None:
     assert found.message.endswith("/gone.py` does not exist; check the path")
 
 
-def test_a_toolkit_module_is_not_looked_for(folder: Folder) -> None:
+def test_a_toolkit_module_is_not_searched(folder: Folder) -> None:
     assert folder.load("toolkits: ['no.such.module:Kit', module]\n").warnings == ()
 
 
@@ -49,19 +49,19 @@ def test_a_reference_that_is_neither_a_file_nor_a_module_is_an_error(folder: Fol
 
 
 @pytest.mark.parametrize("text", ["", "store:\n", "store: {}\nbus: {}\n"])
-def test_a_hub_from_a_file_is_durable_and_on_its_own_by_default(folder: Folder, text: str) -> None:
+def test_a_hub_from_a_file_has_a_durable_store_and_an_automatic_bus(folder: Folder, text: str) -> None:
     config = folder.load(text).config
     assert (config.store.url, config.bus.url) == (urls.DEFAULT, "auto")
 
 
-@pytest.mark.parametrize("url", ["redis://cache", "nats://", "nats://a?tls=yes"])
+@pytest.mark.parametrize("url", ["redis://cache", "nats", "nats://", "postgres", "postgres:x", "nats://a?tls=yes"])
 def test_a_bus_that_does_not_exist_is_an_error(folder: Folder, url: str) -> None:
     (found,) = check(folder.write("waypost.yaml", f"bus:\n  url: {url}\n"))
     assert (found.code, found.line, found.key) == ("CFG062", 2, "bus.url")
 
 
 @pytest.mark.parametrize("section", ["store", "bus"])
-def test_a_url_that_is_no_text_is_told_once(folder: Folder, section: str) -> None:
+def test_a_url_that_is_not_text_is_one_finding(folder: Folder, section: str) -> None:
     assert folder.only(f"{section}: {{url: 7}}\n").code == "CFG012"
     assert folder.only(f"{section}: {{url: ''}}\n").code == "CFG013"
 
@@ -86,14 +86,14 @@ def test_a_file_of_public_keys_must_exist(folder: Folder) -> None:
     assert found.message.endswith("/gone.json` does not exist; check the path")
 
 
-def test_an_address_of_public_keys_is_left_as_it_is(folder: Folder) -> None:
+def test_an_address_of_public_keys_is_not_changed(folder: Folder) -> None:
     auth = folder.load(oauth("https://i.example/keys")).config.auth
     assert auth is not None
     assert auth.oauth is not None
     assert auth.oauth.jwks == "https://i.example/keys"
 
 
-def test_public_keys_that_are_no_text_are_told_once(folder: Folder) -> None:
+def test_public_keys_that_are_not_text_are_one_finding(folder: Folder) -> None:
     assert folder.only(oauth("7")).code == "CFG012"
     assert folder.only(oauth("''")).code == "CFG013"
 
@@ -102,4 +102,13 @@ def test_a_directory_of_skills_that_is_a_file_is_an_error(folder: Folder) -> Non
     folder.write("skills.py", "")
     found = folder.only("skills:\n  dynamic: ./skills.py\n")
     assert (found.code, found.line, found.key) == ("CFG068", 2, "skills.dynamic")
-    assert folder.load("skills: {dynamic: ./not-yet-there}").warnings == ()
+
+
+def test_a_missing_directory_of_skills_is_a_warning(folder: Folder) -> None:
+    (found,) = folder.load("skills: {dynamic: ./not-yet-there}").warnings
+    assert (found.code, found.line, found.key) == ("CFG082", 1, "skills.dynamic")
+
+
+@pytest.mark.parametrize("url", ["auto", "local", "local://", "postgres", "postgresql", "postgresql://h/d"])
+def test_a_bus_may_be_the_server_of_the_store(folder: Folder, url: str) -> None:
+    assert check(folder.write("waypost.yaml", f"store: {{url: 'postgresql://h/d'}}\nbus: {{url: '{url}'}}\n")) == []

@@ -8,7 +8,7 @@ from waypost.config.nodes import resolve
 @pytest.mark.parametrize(
     "text", ["on", "off", "yes", "No", "y", "12:30", "190:20:30", "2026-07-28", "1_000", "0b1", "<<"]
 )
-def test_what_only_yaml_1_1_takes_for_something_else_stays_text(text: str) -> None:
+def test_values_that_only_yaml_1_1_converts_stay_text(text: str) -> None:
     assert resolve(text) == text
 
 
@@ -43,5 +43,5 @@ def test_not_a_number_is_a_number() -> None:
     assert math.isnan(value)
 
 
-def test_an_endless_number_stays_text() -> None:
+def test_a_very_long_number_stays_text() -> None:
     assert resolve("9" * 10_000) == "9" * 10_000

@@ -30,7 +30,7 @@ def test_every_mapping_is_closed_and_every_setting_described() -> None:
 
 
 def is_one_word(setting: dict[str, Any]) -> bool:
-    """Whether a setting can only say which of several models a mapping is."""
+    """Whether a setting is the tag of one of several models."""
     return len({snake_case(word) for word in setting["anyOf"][0]["enum"]}) == 1
 
 
@@ -43,7 +43,7 @@ def test_a_workflow_that_loads_fits_the_schema() -> None:
         jsonschema_rs.Draft202012Validator(schema()).validate(yaml.safe_load(path.read_text()))
 
 
-def test_guards_and_executors_may_stand_inside_each_other_in_the_schema() -> None:
+def test_guards_and_executors_may_be_nested_in_the_schema() -> None:
     inner: dict[str, Any] = {"kind": "not", "guard": {"kind": "all_of", "guards": [{"kind": "role", "role": "a"}]}}
     runs: dict[str, Any] = {"kind": "parallel", "branches": [{"kind": "pipeline", "steps": [{"kind": "noop"}]}]}
     assert fits(released(guards=[inner], executor=runs))
@@ -85,7 +85,7 @@ def test_a_file_that_does_not_load_does_not_fit_the_schema(value: Any) -> None:
     assert not fits(value)
 
 
-def test_a_variable_may_stand_for_a_number_a_boolean_or_a_word() -> None:
+def test_a_variable_may_be_a_number_a_boolean_or_a_word() -> None:
     assert fits({"server": {"port": "${PORT}", "allowAnonymousRemote": "${OPEN:-false}", "surface": "${SURFACE}"}})
     assert fits({"mcp": {"toolTimeoutMs": "${T}"}})
 
@@ -114,6 +114,6 @@ def test_every_spelling_that_loads_fits_the_schema(text: str, folder: Folder) ->
     jsonschema_rs.Draft202012Validator(schema()).validate(yaml.safe_load(text))
 
 
-def test_each_call_gives_a_schema_of_its_own() -> None:
+def test_each_call_returns_a_new_schema() -> None:
     schema()["$defs"].clear()
     assert schema()["$defs"]

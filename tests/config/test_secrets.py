@@ -1,4 +1,4 @@
-"""The values of a file that no text for others may hold."""
+"""The values of a file that are redacted in all output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ workflows:
 """
 
 
-def test_what_is_called_a_secret_in_environments_and_headers_is_one_wherever_it_stands(tmp_path: Path) -> None:
+def test_values_with_secret_names_are_secrets_in_every_section(tmp_path: Path) -> None:
     file = tmp_path / "waypost.yaml"
     file.write_text(FILE)
 
@@ -60,7 +60,7 @@ def test_what_is_called_a_secret_in_environments_and_headers_is_one_wherever_it_
     }
 
 
-def test_a_variable_with_an_ordinary_name_is_a_secret_where_its_value_is_a_token(tmp_path: Path) -> None:
+def test_a_variable_with_an_ordinary_name_is_a_secret_if_its_value_is_a_token(tmp_path: Path) -> None:
     file = tmp_path / "waypost.yaml"
     file.write_text(
         'version: "1"\n'

@@ -15,7 +15,7 @@ def file(content: str) -> FileState:
     return FileState(mode=0o100644, content=content.encode())
 
 
-def test_a_file_is_read_once_and_parsed_as_it_was(folder: Folder) -> None:
+def test_a_file_is_read_once_and_parsed_from_the_snapshot(folder: Folder) -> None:
     path = folder.write("waypost.yaml", "include: ['team/*.yaml']\n")
     first = folder.write("team/a.yaml", "server: {name: first}\n")
     snapshot = Snapshot()
@@ -65,7 +65,7 @@ def test_a_snapshot_is_out_of_date_when_a_missing_file_or_another_match_appears(
     assert not matching.is_current()
 
 
-def test_a_missing_include_is_part_of_what_is_compared(folder: Folder) -> None:
+def test_a_missing_include_is_part_of_the_snapshot(folder: Folder) -> None:
     path = folder.write("waypost.yaml", "include: [more.yaml]\n")
     snapshot = Snapshot()
     examine(path, {}, snapshot)
@@ -74,7 +74,7 @@ def test_a_missing_include_is_part_of_what_is_compared(folder: Folder) -> None:
     assert not snapshot.is_current()
 
 
-def test_toolkits_and_documents_are_part_of_what_is_compared(folder: Folder) -> None:
+def test_toolkits_and_documents_are_part_of_the_snapshot(folder: Folder) -> None:
     tools = folder.write("tools.py", "")
     document = folder.write("api.json", "{}")
     connection = "connections: {api: {kind: rest, baseUrl: 'http://localhost', openapi: api.json}}\n"
@@ -151,16 +151,16 @@ BEFORE = "first: 1\nsecond: 2\nthird: 3\n" + "# padding\n" * 10 + "last: 4\n"
         "longer",
     ],
 )
-def test_a_file_that_may_be_half_written_is_told_by_its_end(text: str, is_beginning: bool, is_cut_short: bool) -> None:
+def test_an_incomplete_file_is_recognised_by_its_end(text: str, is_beginning: bool, is_cut_short: bool) -> None:
     before, after = file(BEFORE), file(text)
     assert after.is_beginning_of(before) is is_beginning
     assert after.is_cut_short(before) is is_cut_short
 
 
-def test_the_first_part_of_a_file_that_repeats_itself_is_a_beginning() -> None:
+def test_the_first_part_of_a_repetitive_file_is_a_beginning() -> None:
     before = file("- a\n" * TAIL_BYTES)
     assert file("- a\n" * (TAIL_BYTES - 1)).is_beginning_of(before)
 
 
-def test_a_file_that_held_nothing_has_no_end_to_lose() -> None:
+def test_an_empty_file_cannot_be_cut_short() -> None:
     assert not file("a: 1").is_cut_short(file(""))

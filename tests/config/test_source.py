@@ -37,19 +37,19 @@ def line_of(node: Node | None, *path: Any) -> int:
     return found.line
 
 
-def test_every_value_knows_the_line_of_its_key(folder: Folder) -> None:
+def test_every_value_has_the_line_of_its_key(folder: Folder) -> None:
     node, findings = reading(folder, "a:\n  b:\n    - x\n    - y\nc:\n  |\n  text\n")
     assert findings == []
     assert [line_of(node, "a"), line_of(node, "a", "b"), line_of(node, "a", "b", 1), line_of(node, "c")] == [1, 2, 4, 5]
 
 
-def test_a_block_text_begins_on_the_line_after_its_mark(folder: Folder) -> None:
+def test_a_block_text_begins_on_the_line_after_its_indicator(folder: Folder) -> None:
     node, _ = reading(folder, "a: |\n  text\nb: text\n")
     assert node is not None
     assert [child.text_line for key in "ab" if (child := node.at(key))] == [2, 3]
 
 
-def test_a_path_that_leads_nowhere_has_no_node(folder: Folder) -> None:
+def test_an_unknown_path_has_no_node(folder: Folder) -> None:
     node, _ = reading(folder, "a: [1]\n")
     assert node is not None
     assert node.at("a", 1) is None
@@ -71,7 +71,7 @@ def test_only_unquoted_scalars_are_resolved(folder: Folder) -> None:
     }
 
 
-def test_an_alias_stands_for_its_anchor_at_its_own_line(folder: Folder) -> None:
+def test_an_alias_has_the_value_of_its_anchor_and_its_own_line(folder: Folder) -> None:
     node, findings = reading(folder, "a: &x\n  b: 1\nc: *x\n")
     assert findings == []
     assert line_of(node, "c") == 3
@@ -111,7 +111,7 @@ def test_a_byte_order_mark_is_ignored(folder: Folder) -> None:
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_file_that_cannot_be_read_as_yaml_says_where(folder: Folder, text: str | bytes, code: str, line: int) -> None:
+def test_invalid_yaml_is_reported_at_its_line(folder: Folder, text: str | bytes, code: str, line: int) -> None:
     assert refused(folder, text) == (code, line)
 
 
@@ -144,7 +144,7 @@ def test_a_key_that_is_not_text_is_reported(folder: Folder, key: str) -> None:
     assert [(found.code, found.line, found.key) for found in findings] == [("CFG007", 2, "a")]
 
 
-def test_a_quoted_number_is_a_fine_key(folder: Folder) -> None:
+def test_a_quoted_number_is_a_valid_key(folder: Folder) -> None:
     node, findings = reading(folder, "'1': x\n")
     assert findings == []
     assert line_of(node, "1") == 1
@@ -170,7 +170,7 @@ def test_a_directory_is_reported(folder: Folder) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_pipe_is_refused_instead_of_waited_for(folder: Folder) -> None:
+def test_a_pipe_is_refused_without_waiting(folder: Folder) -> None:
     pipe = folder.path / "pipe.yaml"
     os.mkfifo(pipe)
     findings: list[Finding] = []

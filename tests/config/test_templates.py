@@ -26,7 +26,7 @@ def prompt(folder: Folder, template: str, *arguments: str) -> list[tuple[str, st
         "{% for a in a %}{{ a }}{% endfor %}",
     ],
 )
-def test_a_template_over_its_arguments_is_fine(folder: Folder, template: str) -> None:
+def test_a_template_that_uses_its_arguments_is_valid(folder: Folder, template: str) -> None:
     assert prompt(folder, template, "a") == []
 
 

@@ -25,7 +25,7 @@ async def ended(stream: AsyncIterator[frozenset[Path]]) -> bool:
         return await anext(stream, None) is None
 
 
-def test_each_burst_of_changes_is_told_once(folder: Folder) -> None:
+def test_each_burst_of_changes_is_reported_once(folder: Folder) -> None:
     first, second = folder.write("a.yaml", "a"), folder.write("b.yaml", "b")
 
     async def scenario() -> None:
@@ -42,7 +42,7 @@ def test_each_burst_of_changes_is_told_once(folder: Folder) -> None:
     asyncio.run(scenario())
 
 
-def test_a_file_replaced_by_a_rename_is_noticed_each_time(folder: Folder) -> None:
+def test_a_file_replaced_by_a_rename_is_reported_each_time(folder: Folder) -> None:
     path = folder.write("waypost.yaml", "a")
 
     async def scenario() -> None:
@@ -65,7 +65,7 @@ def test_a_removed_file_is_noticed(folder: Folder) -> None:
     asyncio.run(scenario())
 
 
-def test_a_yaml_file_that_appears_beside_or_in_a_watched_folder_is_noticed(folder: Folder) -> None:
+def test_a_new_yaml_file_in_a_watched_folder_is_reported(folder: Folder) -> None:
     path = folder.write("waypost.yaml", "a")
     (folder.path / "team").mkdir()
 
@@ -77,7 +77,7 @@ def test_a_yaml_file_that_appears_beside_or_in_a_watched_folder_is_noticed(folde
     asyncio.run(scenario())
 
 
-def test_toolkit_files_count_and_other_files_do_not(folder: Folder) -> None:
+def test_changes_of_toolkits_are_reported_but_not_of_other_files(folder: Folder) -> None:
     path, tools = folder.write("waypost.yaml", "a"), folder.write("tools.py", "a")
 
     async def scenario() -> None:
@@ -90,7 +90,7 @@ def test_toolkit_files_count_and_other_files_do_not(folder: Folder) -> None:
     asyncio.run(scenario())
 
 
-def test_the_files_are_asked_for_again_after_each_burst(folder: Folder) -> None:
+def test_the_list_of_files_is_read_again_after_each_burst(folder: Folder) -> None:
     path = folder.write("waypost.yaml", "a")
     elsewhere = folder.write("elsewhere/tools.py", "a")
     files = [path]
@@ -107,7 +107,7 @@ def test_the_files_are_asked_for_again_after_each_burst(folder: Folder) -> None:
     asyncio.run(scenario())
 
 
-def test_a_file_that_was_there_before_it_was_wanted_is_no_change(folder: Folder) -> None:
+def test_a_file_that_existed_before_it_was_watched_is_not_a_change(folder: Folder) -> None:
     path = folder.write("waypost.yaml", "a")
     elsewhere = folder.write("elsewhere/more.yaml", "a")
     files = [path]
@@ -125,7 +125,7 @@ def test_a_file_that_was_there_before_it_was_wanted_is_no_change(folder: Folder)
     asyncio.run(scenario())
 
 
-def test_a_folder_that_does_not_exist_yet_is_no_obstacle(folder: Folder) -> None:
+def test_a_file_in_a_folder_that_does_not_exist_yet_is_watched(folder: Folder) -> None:
     path = folder.path / "later" / "waypost.yaml"
 
     async def scenario() -> None:
@@ -136,7 +136,7 @@ def test_a_folder_that_does_not_exist_yet_is_no_obstacle(folder: Folder) -> None
     asyncio.run(scenario())
 
 
-def test_a_cancelled_watch_leaves_the_event_of_its_caller_alone(folder: Folder) -> None:
+def test_a_cancelled_watch_does_not_set_the_stop_event(folder: Folder) -> None:
     path = folder.write("waypost.yaml", "a")
 
     async def scenario() -> None:
@@ -154,7 +154,7 @@ def test_a_cancelled_watch_leaves_the_event_of_its_caller_alone(folder: Folder) 
     asyncio.run(scenario())
 
 
-def test_nothing_is_told_once_stopped(folder: Folder) -> None:
+def test_a_stopped_watch_reports_nothing(folder: Folder) -> None:
     path = folder.write("waypost.yaml", "a")
 
     async def scenario() -> None:
@@ -165,7 +165,7 @@ def test_nothing_is_told_once_stopped(folder: Folder) -> None:
     asyncio.run(scenario())
 
 
-def test_a_happening_in_one_of_several_folders_is_noticed_long_before_the_next_look(folder: Folder) -> None:
+def test_a_change_in_one_of_several_folders_is_reported_before_the_next_poll(folder: Folder) -> None:
     places = [folder.path / "one", folder.path / "two"]
     for place in places:
         place.mkdir()
@@ -173,7 +173,7 @@ def test_a_happening_in_one_of_several_folders_is_noticed_long_before_the_next_l
     async def scenario() -> None:
         async with aclosing(watch_folders(places, asyncio.Event(), poll_interval_ms=2_000 * DEADLINE)) as stream:
             waiting = asyncio.create_task(anext(stream))
-            await asyncio.sleep(0)  # from here on the folders are watched
+            await asyncio.sleep(0)  # the folders are watched from here
             folder.write("two/new", "x")
             async with asyncio.timeout(DEADLINE):
                 await waiting
@@ -181,7 +181,7 @@ def test_a_happening_in_one_of_several_folders_is_noticed_long_before_the_next_l
     asyncio.run(scenario())
 
 
-def test_where_nothing_happens_there_is_a_look_every_so_often_until_it_is_stopped(folder: Folder) -> None:
+def test_without_changes_folders_are_polled_until_the_watch_is_stopped(folder: Folder) -> None:
     async def scenario() -> None:
         stop = asyncio.Event()
         stream = watch_folders([folder.path], stop, poll_interval_ms=10)
@@ -194,7 +194,7 @@ def test_where_nothing_happens_there_is_a_look_every_so_often_until_it_is_stoppe
     asyncio.run(scenario())
 
 
-def test_a_folder_that_is_not_there_cannot_be_watched(folder: Folder) -> None:
+def test_a_missing_folder_cannot_be_watched(folder: Folder) -> None:
     async def scenario() -> None:
         with pytest.raises(FileNotFoundError):
             await anext(watch_folders([folder.path / "gone"], asyncio.Event(), poll_interval_ms=10))

@@ -1,4 +1,4 @@
-"""A folder with a configuration and a toolkit, and clients of the hub that is made of it."""
+"""A folder with a configuration and a toolkit, and clients of its hub."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Folder:
         return Hub.from_config(self.config)
 
     def findings(self) -> list[Finding]:
-        """What `check` finds, which is what stops the hub from being made."""
+        """The findings of `check`, which are also the errors of creating the hub."""
         found = check(self.config)
         with pytest.raises(ConfigError) as caught:
             self.hub()
@@ -78,7 +78,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait less long for files to be completed: they are written in one step here."""
+    """Shorten the wait for incomplete files, because tests write files in one step."""
     monkeypatch.setattr(loader, "UNFINISHED_SETTLE_S", loader.SETTLE_S)
 
 
@@ -98,7 +98,7 @@ def names(rows: list[Any]) -> list[str]:
 
 
 def run(folder: Folder, use: Callable[[TestClient], Any], version: str = LATEST_LEGACY) -> Any:
-    """What one use of a hub gives."""
+    """The result of one use of a hub."""
 
     async def scenario() -> Any:
         async with using(folder.hub(), version) as client:
@@ -108,7 +108,7 @@ def run(folder: Folder, use: Callable[[TestClient], Any], version: str = LATEST_
 
 
 def held_kit(word: str) -> str:
-    """The kit with a tool that waits at its gate before it says a word."""
+    """The kit with a tool that waits for its gate before it answers."""
     waiting = KIT.replace('return "one"', f'await GATE.wait()\n        return "{word}"')
     return "import asyncio\n\nGATE = asyncio.Event()\n\n" + waiting
 
@@ -126,7 +126,7 @@ def more(name: str) -> str:
 
 @asynccontextmanager
 async def listening(client: TestClient) -> AsyncIterator[None]:
-    """Hear of changes, in the way of the client's era."""
+    """Receive change notifications, in the way of the client's era."""
     if client.version != V2026_07_28:
         yield
         return

@@ -1,4 +1,4 @@
-"""The section `audit`: where calls go on record."""
+"""The section `audit`: the sink of audit entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waypost.policy.audit import AdministrativeAction
 
 
 @pytest.mark.parametrize(("sink", "entries"), [("", 2), ("audit: {sink: store}\n", 2), ("audit: {sink: none}\n", 0)])
-def test_calls_go_on_record_where_the_file_says(sink: str, entries: int, folder: Folder) -> None:
+def test_calls_are_written_to_the_configured_sink(sink: str, entries: int, folder: Folder) -> None:
     folder.write("waypost.yaml", CONFIG + sink)
 
     async def scenario() -> None:
@@ -29,7 +29,7 @@ def test_calls_go_on_record_where_the_file_says(sink: str, entries: int, folder:
     asyncio.run(scenario())
 
 
-def test_entries_are_deleted_after_the_days_that_the_file_says(folder: Folder) -> None:
+def test_entries_are_deleted_after_the_configured_days(folder: Folder) -> None:
     config = CONFIG.replace("surface: full", "surface: full, sessionIdleMs: 20")
     folder.write("waypost.yaml", config + "audit: {retentionDays: 3}\n")
 
@@ -46,7 +46,7 @@ def test_entries_are_deleted_after_the_days_that_the_file_says(folder: Folder) -
     asyncio.run(scenario())
 
 
-def test_the_audit_can_be_a_file_for_its_owner_alone(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_can_be_a_file_with_owner_permissions(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WAYPOST_DATA", raising=False)
     folder.write("waypost.yaml", CONFIG + "audit: {sink: file}\n")
     run(folder, lambda client: client.call_tool("speak"))
@@ -56,7 +56,7 @@ def test_the_audit_can_be_a_file_for_its_owner_alone(folder: Folder, monkeypatch
 
 
 @asynchronous
-async def test_what_files_and_workers_change_is_on_record(folder: Folder) -> None:
+async def test_changes_by_files_and_workers_are_in_the_audit(folder: Folder) -> None:
     (folder.path / "made").mkdir()
     folder.write("made/echo.py", "def run(args):\n    return args['input']\n")
     rest = "skills: {core: [], dynamic: ./made, watch: false}\nworkers: {port: 0}\n"

@@ -12,7 +12,7 @@ HASH = "sha256:" + "0" * 64
 ISSUER = {"issuer": "https://issuer.example", "resource": "https://hub.example/mcp", "jwks": "https://issuer.example/k"}
 
 
-def test_keys_and_what_anonymous_callers_are_come_from_the_section_auth(folder: Folder) -> None:
+def test_keys_and_the_roles_of_anonymous_callers_come_from_the_section_auth(folder: Folder) -> None:
     key = new_key()
     folder.write(
         "waypost.yaml",
@@ -29,7 +29,7 @@ def test_keys_and_what_anonymous_callers_are_come_from_the_section_auth(folder: 
     assert anonymous.roles == ("guest",)
 
 
-def test_nobody_is_let_in_without_a_key_when_the_file_says_so(folder: Folder) -> None:
+def test_anonymous_callers_are_refused_if_the_file_says_so(folder: Folder) -> None:
     folder.write("waypost.yaml", 'version: "1"\nauth: {anonymous: false}\n')
     auth = folder.hub().auth
     assert auth is not None
@@ -37,7 +37,7 @@ def test_nobody_is_let_in_without_a_key_when_the_file_says_so(folder: Folder) ->
     assert not auth.allows_anonymous
 
 
-def test_a_key_whose_hash_is_none_is_a_finding_at_its_line(folder: Folder) -> None:
+def test_an_invalid_hash_of_a_key_is_a_finding_at_its_line(folder: Folder) -> None:
     folder.write("waypost.yaml", 'version: "1"\nauth:\n  keys:\n    - {id: ci, hash: secret}\n')
     (found,) = folder.findings()
     assert (found.line, found.key) == (4, "auth.keys[0].hash")
@@ -51,9 +51,7 @@ def test_a_key_whose_hash_is_none_is_a_finding_at_its_line(folder: Folder) -> No
         (["ann", "bob"], "auth.keys[1]", "The keys 'ann' and 'bob' have the same hash"),
     ],
 )
-def test_a_key_that_cannot_be_is_a_finding_before_anything_is_served(
-    keys: list[str], key: str, sentence: str, folder: Folder
-) -> None:
+def test_an_invalid_key_is_a_finding(keys: list[str], key: str, sentence: str, folder: Folder) -> None:
     folder.write("waypost.yaml", f"auth: {{keys: {[{'id': one, 'hash': HASH} for one in keys]}}}\n")
 
     (found,) = folder.findings()
@@ -71,9 +69,7 @@ def test_a_key_that_cannot_be_is_a_finding_before_anything_is_served(
         ({"scopes": ["a b"]}, "There can be no scope 'a b' here"),
     ],
 )
-def test_an_authorization_server_that_cannot_be_is_a_finding(
-    change: dict[str, object], sentence: str, folder: Folder
-) -> None:
+def test_an_invalid_authorization_server_is_a_finding(change: dict[str, object], sentence: str, folder: Folder) -> None:
     folder.write("waypost.yaml", f"auth: {{oauth: {ISSUER | change}}}\n")
 
     (found,) = folder.findings()
@@ -91,7 +87,7 @@ def test_an_authorization_server_that_cannot_be_is_a_finding(
         ("workers: {port: 0}", []),
     ],
 )
-def test_workers_without_a_token_beside_callers_with_keys_are_warned_about(
+def test_workers_without_a_token_are_no_finding_with_any_setting_of_auth(
     text: str, codes: list[str], folder: Folder
 ) -> None:
     folder.write("waypost.yaml", f"{text}\n")
@@ -110,7 +106,7 @@ def test_workers_without_a_token_beside_callers_with_keys_are_warned_about(
         ("workers: {host: 0.0.0.0}", "workers.host"),
     ],
 )
-def test_an_address_that_would_be_open_to_everybody_is_found_by_check_alone(
+def test_a_public_address_without_authentication_is_a_finding_only_of_check(
     text: str, key: str, folder: Folder
 ) -> None:
     folder.write("waypost.yaml", f"{text}\n")
@@ -118,7 +114,7 @@ def test_an_address_that_would_be_open_to_everybody_is_found_by_check_alone(
     (found,) = check(folder.config)
 
     assert (found.key, found.code, found.line) == (key, "CFG067", 1)
-    folder.hub()  # which may be served somewhere else
+    folder.hub()  # it may be served at another address
 
 
 @pytest.mark.parametrize(
@@ -131,7 +127,7 @@ def test_an_address_that_would_be_open_to_everybody_is_found_by_check_alone(
         "workers: {host: 0.0.0.0, token: secret}",
     ],
 )
-def test_an_address_where_somebody_is_asked_for_a_key_is_fine(text: str, folder: Folder) -> None:
+def test_an_address_with_authentication_or_on_loopback_has_no_findings(text: str, folder: Folder) -> None:
     folder.write("waypost.yaml", f"{text}\n")
 
     assert check(folder.config) == []

@@ -1,4 +1,4 @@
-"""Who is let in after the file changed: keys and callers without one at once, OAuth at the next start."""
+"""Authentication after a reload: keys and anonymous callers change at once, OAuth at the next start."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def served(folder: Folder, text: str) -> AsyncIterator[tuple[Hub, Web]]:
 
 
 async def status(web: Web, key: str | None) -> int:
-    """What a caller with a key is answered."""
+    """The status that a caller with a key gets."""
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     return (await web.post(initialization(), headers)).status
 
@@ -54,7 +54,7 @@ async def reload(folder: Folder, hub: Hub, text: str) -> bool:
 
 
 @asynchronous
-async def test_a_key_that_left_the_file_is_refused_after_a_reload_and_the_one_in_its_place_let_in(
+async def test_a_reload_refuses_a_removed_key_and_accepts_its_replacement(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served(folder, written(("ci", OLD))) as (hub, web):
@@ -67,7 +67,7 @@ async def test_a_key_that_left_the_file_is_refused_after_a_reload_and_the_one_in
 
 
 @asynchronous
-async def test_the_session_of_a_key_that_left_the_file_is_refused_at_its_next_request(folder: Folder) -> None:
+async def test_the_session_of_a_removed_key_is_refused_at_its_next_request(folder: Folder) -> None:
     async with served(folder, written(("ci", OLD))) as (hub, web):
         by_key = {"authorization": f"Bearer {OLD}"}
         opened = await web.post(initialization(), by_key)
@@ -81,7 +81,7 @@ async def test_the_session_of_a_key_that_left_the_file_is_refused_at_its_next_re
 
 
 @asynchronous
-async def test_the_streams_of_a_key_that_left_the_file_end_with_the_reload(folder: Folder) -> None:
+async def test_the_streams_of_a_removed_key_end_with_the_reload(folder: Folder) -> None:
     async with served(folder, written(("ci", OLD), ("other", NEW))) as (hub, web):
         by_key = {"authorization": f"Bearer {OLD}"}
         opened = await web.post(initialization(), by_key)
@@ -102,7 +102,7 @@ async def test_the_streams_of_a_key_that_left_the_file_end_with_the_reload(folde
 
 
 @asynchronous
-async def test_a_session_goes_on_with_the_key_that_took_the_place_of_its_own(folder: Folder) -> None:
+async def test_a_session_continues_with_the_replacement_of_its_key(folder: Folder) -> None:
     async with served(folder, written(("ci", OLD))) as (hub, web):
         opened = await web.post(initialization(), {"authorization": f"Bearer {OLD}"})
         assert await reload(folder, hub, written(("ci", NEW)))
@@ -112,7 +112,7 @@ async def test_a_session_goes_on_with_the_key_that_took_the_place_of_its_own(fol
 
 
 @asynchronous
-async def test_keys_made_while_the_hub_runs_and_its_own_stay_over_a_reload(folder: Folder) -> None:
+async def test_keys_created_at_runtime_survive_a_reload(folder: Folder) -> None:
     async with served(folder, written(("ci", OLD))) as (hub, web):
         made = await hub.keys.create("made", roles=["agent"])
 
@@ -124,24 +124,24 @@ async def test_keys_made_while_the_hub_runs_and_its_own_stay_over_a_reload(folde
 
 
 @asynchronous
-async def test_roles_of_keys_and_of_callers_without_one_follow_the_file(folder: Folder) -> None:
+async def test_a_reload_changes_the_roles_of_keys_and_of_anonymous_callers(folder: Folder) -> None:
     async with served(folder, written(("ci", OLD), anonymous="{roles: [guest]}")) as (hub, _):
         assert await reload(
             folder, hub, written(("ci", OLD), anonymous="{permissions: [look]}").replace("[agent]", "[boss]")
         )
-        key, nobody = (
+        key, anonymous = (
             hub.runtime.authentication.known({b"authorization": f"Bearer {OLD}".encode()}),
             hub.runtime.authentication.known({}),
         )
 
     assert key is not None
     assert key.roles == ("boss",)
-    assert nobody is not None
-    assert (nobody.roles, nobody.permissions) == ((), ("look",))
+    assert anonymous is not None
+    assert (anonymous.roles, anonymous.permissions) == ((), ("look",))
 
 
 @asynchronous
-async def test_a_section_that_comes_or_goes_counts_at_once(folder: Folder) -> None:
+async def test_adding_or_removing_the_section_applies_at_once(folder: Folder) -> None:
     async with served(folder, HEAD) as (hub, web):
         assert await status(web, None) == 200
         assert await reload(folder, hub, written(("ci", OLD)))
@@ -163,7 +163,7 @@ async def test_a_section_that_comes_or_goes_counts_at_once(folder: Folder) -> No
     ],
     ids=["empty", "no section", "no keys", "no value", "only anonymous"],
 )
-def test_callers_still_need_a_key_where_the_file_does_not_say_otherwise(
+def test_callers_still_need_a_key_unless_the_file_says_otherwise(
     text: str, said: str, folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -177,7 +177,7 @@ def test_callers_still_need_a_key_where_the_file_does_not_say_otherwise(
 
 
 @asynchronous
-async def test_a_mistake_in_the_file_leaves_the_keys_as_they_were(folder: Folder) -> None:
+async def test_an_error_in_the_file_leaves_the_keys_unchanged(folder: Folder) -> None:
     async with served(folder, written(("ci", OLD))) as (hub, web):
         assert not await reload(folder, hub, written(("ci", NEW), ("twin", NEW)))
         assert not await reload(folder, hub, written(("ci", NEW), more="servre: {}\n"))
@@ -185,9 +185,7 @@ async def test_a_mistake_in_the_file_leaves_the_keys_as_they_were(folder: Folder
 
 
 @asynchronous
-async def test_a_change_of_oauth_waits_for_the_next_start_and_opens_nothing_until_then(
-    folder: Folder, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_change_of_oauth_applies_at_the_next_start(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     async with served(folder, written(("ci", OLD), more=OAUTH)) as (hub, web):
         assert await reload(folder, hub, written(("ci", OLD), more=OAUTH))
         assert "next start" not in caplog.text
@@ -200,7 +198,7 @@ async def test_a_change_of_oauth_waits_for_the_next_start_and_opens_nothing_unti
 
 
 @asynchronous
-async def test_a_hub_that_is_reached_from_outside_is_not_opened_to_everybody_by_a_reload(
+async def test_a_reload_cannot_allow_anonymous_callers_on_a_public_address(
     folder: Folder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

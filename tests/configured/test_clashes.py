@@ -1,4 +1,4 @@
-"""Names that the configuration and workers both want: the configuration has them, at start and at reload alike."""
+"""Names that the configuration and workers both use belong to the configuration, at the start and after a reload."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ async def served(folder: Path, text: str) -> AsyncIterator[tuple[Hub, TestClient
 
 
 async def offering(worker: Worker) -> None:
-    """Have a worker offer functions with names of the hub's, and a prompt."""
+    """Register functions of a worker with names of the hub."""
     for one in IDS:
         worker.register_function(one, lambda: "the worker's")
     await settled(worker)
 
 
 async def described(client: TestClient) -> dict[str, str]:
-    """The prompts that clients find."""
+    """The prompts that clients list."""
     return {one["name"]: one["description"] for one in await client.list_prompts()}
 
 
 async def names(client: TestClient) -> set[str]:
-    """The tools of both sides that clients find."""
+    """The tools of both sides that clients list."""
     return {one["name"] for one in await client.list_tools() if any(part in one["name"] for part in ("tour", "hello"))}
 
 
 @asynchronous
-async def test_a_reload_takes_the_names_that_a_worker_has(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_reload_takes_the_names_of_a_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with served(tmp_path, SERVER) as (hub, client), working(hub) as worker:
         await offering(worker)
         await worker.publish_prompt("greet", "From a worker.", function_id="kit__tool")
@@ -96,7 +96,7 @@ async def test_a_reload_takes_the_names_that_a_worker_has(tmp_path: Path, caplog
 
 
 @asynchronous
-async def test_it_comes_to_the_same_when_the_worker_comes_later(tmp_path: Path) -> None:
+async def test_a_worker_that_connects_later_does_not_get_the_names(tmp_path: Path) -> None:
     async with served(tmp_path, SERVER + MORE) as (hub, client), working(hub) as worker:
         await offering(worker)
         assert await names(client) == {"workflow:tour", "workflow_tour", "hello.echo", MOVED}
@@ -107,7 +107,7 @@ async def test_it_comes_to_the_same_when_the_worker_comes_later(tmp_path: Path) 
 
 
 @asynchronous
-async def test_what_a_worker_left_behind_does_not_stand_in_the_way(tmp_path: Path) -> None:
+async def test_prompts_of_a_disconnected_worker_do_not_block_a_name(tmp_path: Path) -> None:
     async with served(tmp_path, SERVER) as (hub, client):
         async with working(hub) as worker:
             await worker.publish_prompt("greet", "From a worker.", function_id="kit__tool")
@@ -123,7 +123,7 @@ async def test_what_a_worker_left_behind_does_not_stand_in_the_way(tmp_path: Pat
 
 
 @asynchronous
-async def test_functions_that_answer_as_clients_are_answered_leave_out_what_is_left_out(tmp_path: Path) -> None:
+async def test_functions_for_clients_leave_out_shadowed_prompts(tmp_path: Path) -> None:
     async with served(tmp_path, SERVER) as (hub, client), working(hub) as worker:
         await worker.publish_prompt("greet", "From a worker.", function_id="kit__tool")
         await worker.publish_prompt("other", "From a worker.", function_id="kit__tool")
@@ -138,7 +138,7 @@ async def test_functions_that_answer_as_clients_are_answered_leave_out_what_is_l
 
 
 @asynchronous
-async def test_a_prompt_that_comes_into_a_folder_takes_the_name_of_a_workers(tmp_path: Path) -> None:
+async def test_a_new_prompt_in_a_folder_takes_the_name_of_a_workers_prompt(tmp_path: Path) -> None:
     (tmp_path / "prompts").mkdir()
     text = SERVER + "skills: {core: [], prompts: [./prompts]}\n"
     async with served(tmp_path, text) as (hub, _), working(hub) as worker:
@@ -167,7 +167,7 @@ async def test_a_worker_does_not_get_the_portable_name_of_a_tool_of_the_hub(tmp_
 
 
 @asynchronous
-async def test_a_reload_takes_portable_names_too(tmp_path: Path) -> None:
+async def test_a_reload_takes_the_portable_names_of_a_worker(tmp_path: Path) -> None:
     async with served(tmp_path, SERVER) as (hub, client), working(hub) as worker:
         for one in ("hello_echo", "workflow::tour"):
             worker.register_function(one, lambda: "the worker's")

@@ -1,4 +1,4 @@
-"""`check` on files with mistakes of several kinds: all of them are told, and nothing that only follows from them."""
+"""`check` on files with errors of several kinds reports all of them, but no consequences."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def workflow(name: str = "one", start: str = "a", more: str = "") -> str:
     return f"  {name}: {{initialState: {start}, states: {states}}}\n"
 
 
-def told(folder: Folder, text: str) -> list[tuple[str, str]]:
-    """Key and code of each finding, of which the hub says the same when it is made."""
+def list_findings(folder: Folder, text: str) -> list[tuple[str, str]]:
+    """The key and code of each finding, which creating the hub reports as well."""
     folder.write("waypost.yaml", CONFIG + text)
     return [(found.key, found.code) for found in folder.findings()]
 
 
-def test_a_mistake_of_shape_hides_nothing_in_other_sections(folder: Folder) -> None:
+def test_a_type_error_hides_no_findings_in_other_sections(folder: Folder) -> None:
     text = (
         "search: {ranking: best}\n"
         "workflows:\n" + workflow(start="nowhere") + "policies:\n" + BAD_POLICY + "prompts: {p: {template: '{{ x'}}\n"
     )
-    found = told(folder, text)
+    found = list_findings(folder, text)
     assert found == [
         ("search.ranking", "CFG013"),
         ("workflows.one.initialState", "WF003"),
@@ -38,7 +38,7 @@ def test_a_mistake_of_shape_hides_nothing_in_other_sections(folder: Folder) -> N
     ]
 
 
-def test_a_mistake_in_one_entry_hides_nothing_in_the_others(folder: Folder) -> None:
+def test_an_error_in_one_entry_hides_no_findings_in_the_others(folder: Folder) -> None:
     text = (
         "workflows:\n"
         + workflow("broken").replace("terminal: true", "terminal: maybe")
@@ -46,7 +46,7 @@ def test_a_mistake_in_one_entry_hides_nothing_in_the_others(folder: Folder) -> N
         + "policies:\n  - {name: 5, type: rate_limit}\n"
         + BAD_POLICY
     )
-    assert told(folder, text) == [
+    assert list_findings(folder, text) == [
         ("workflows.broken.states.b.terminal", "CFG012"),
         ("workflows.wrong.initialState", "WF003"),
         ("policies[0].name", "CFG012"),
@@ -67,13 +67,13 @@ def test_a_mistake_in_one_entry_hides_nothing_in_the_others(folder: Folder) -> N
         ("anschluss: {api: {kind: rest}}\n", "anschluss", BY_REST),
     ],
 )
-def test_what_is_named_and_was_left_out_is_not_missed(folder: Folder, broken: str, key: str, executor: str) -> None:
-    found = told(folder, broken + "workflows:\n" + workflow(more=executor))
+def test_a_reference_to_an_invalid_entry_is_not_a_finding(folder: Folder, broken: str, key: str, executor: str) -> None:
+    found = list_findings(folder, broken + "workflows:\n" + workflow(more=executor))
 
     assert [one for one, _ in found] == [key]
 
 
-def test_a_name_that_is_nowhere_is_told_beside_one_that_was_left_out(folder: Folder) -> None:
+def test_an_unknown_reference_is_a_finding_next_to_one_to_an_invalid_entry(folder: Folder) -> None:
     text = (
         "connections: {api: {kind: rest, baseUrl: 5}}\nworkflows:\n"
         + workflow("one", more=BY_REST)
@@ -82,7 +82,7 @@ def test_a_name_that_is_nowhere_is_told_beside_one_that_was_left_out(folder: Fol
         + workflow("four").replace("terminal: true", "terminal: maybe")
         + workflow("five", more="{kind: workflow, definitionId: nowhere}")
     )
-    assert told(folder, text) == [
+    assert list_findings(folder, text) == [
         ("connections.api.baseUrl", "CFG012"),
         ("workflows.two.states.a.transitions.go.executor.connection", "WF010"),
         ("workflows.four.states.b.terminal", "CFG012"),
@@ -90,7 +90,7 @@ def test_a_name_that_is_nowhere_is_told_beside_one_that_was_left_out(folder: Fol
     ]
 
 
-def test_a_mistake_in_a_workflow_hides_nothing_else_in_it(folder: Folder) -> None:
+def test_an_error_in_a_workflow_hides_no_findings_in_it(folder: Folder) -> None:
     text = """\
 workflows:
   one:
@@ -104,7 +104,7 @@ workflows:
       review: {terminal: true, outcome: won}
   two: {initialState: a, states: {a: {terminal: true}}}
 """
-    assert told(folder, text) == [
+    assert list_findings(folder, text) == [
         ("workflows.one.initialState", "WF003"),
         ("workflows.one.timeoutMs", "CFG012"),
         ("workflows.one.states.draft.transitions.go.titel", "CFG010"),
@@ -117,7 +117,7 @@ workflows:
     ]
 
 
-def test_what_stands_under_a_misspelt_key_is_looked_at_and_not_missed(folder: Folder) -> None:
+def test_the_values_of_misspelt_keys_are_checked_and_count_as_present(folder: Folder) -> None:
     text = """\
 connections: {time: {kind: mcp, comand: uvx, arg: [mcp-server-time]}}
 proxy:
@@ -136,25 +136,25 @@ workflow:
     ]
 
 
-def test_tools_of_a_toolkit_that_cannot_be_loaded_are_not_missed(folder: Folder) -> None:
+def test_a_reference_to_a_tool_of_a_broken_toolkit_is_not_a_finding(folder: Folder) -> None:
     folder.write("tools.py", "def (:\n")
 
-    found = told(folder, "workflows:\n" + workflow(more="{kind: capability, capability: speak}"))
+    found = list_findings(folder, "workflows:\n" + workflow(more="{kind: capability, capability: speak}"))
 
     assert found == [("toolkits[0]", "CFG042")]
 
 
-def test_toolkits_beside_one_that_is_not_there_are_looked_at(folder: Folder) -> None:
+def test_toolkits_next_to_a_missing_one_are_checked(folder: Folder) -> None:
     folder.write("bad.py", "1 / 0\n")
 
-    found = told(folder, "  - ./gone.py\n  - ./bad.py\n")
+    found = list_findings(folder, "  - ./gone.py\n  - ./bad.py\n")
 
     assert found == [("toolkits[1]", "CFG041"), ("toolkits[2]", "CFG042")]
 
 
-def test_rules_that_only_whole_entries_have_are_told_all_at_once(folder: Folder) -> None:
+def test_rules_of_whole_entries_are_all_reported_together(folder: Folder) -> None:
     entry = "{kind: mcp, command: x, credentials: user}"
-    found = told(folder, f"connections: {{one: {entry}, two: {entry}}}\nsearch: {{ranking: best}}\n")
+    found = list_findings(folder, f"connections: {{one: {entry}, two: {entry}}}\nsearch: {{ranking: best}}\n")
 
     assert [key.split(".")[:2] for key, _ in found] == [
         ["connections", "one"],
@@ -163,13 +163,13 @@ def test_rules_that_only_whole_entries_have_are_told_all_at_once(folder: Folder)
     ]
 
 
-def test_an_included_file_that_cannot_be_read_makes_nothing_missed(folder: Folder) -> None:
+def test_references_are_not_findings_if_an_included_file_is_missing(folder: Folder) -> None:
     text = "include: [team.yaml]\npolicies:\n" + BAD_POLICY + "workflows:\n" + workflow(more=BY_REST)
 
-    assert told(folder, text) == [("include[0]", "CFG030"), ("policies[0].config", "CFG063")]
+    assert list_findings(folder, text) == [("include[0]", "CFG030"), ("policies[0].config", "CFG063")]
 
 
-def test_a_file_that_is_no_mapping_is_told_once(folder: Folder) -> None:
+def test_a_file_that_is_not_a_mapping_is_one_finding(folder: Folder) -> None:
     folder.write("waypost.yaml", "- a\n")
 
     assert [found.code for found in folder.findings()] == ["CFG012"]

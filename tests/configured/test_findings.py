@@ -1,4 +1,4 @@
-"""Mistakes in toolkits and prompts, found where the file names them."""
+"""Errors in toolkits and prompts are reported where the file names them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_toolkit_that_cannot_be_used_is_a_finding(text: str, said: str, folder
         ("./tools.py:WORD", "no tool"),
     ],
 )
-def test_a_reference_that_leads_to_no_toolkit_is_a_finding(reference: str, said: str, folder: Folder) -> None:
+def test_a_reference_to_no_toolkit_is_a_finding(reference: str, said: str, folder: Folder) -> None:
     folder.write("tools.py", KIT + "\nWORD = 'word'\n")
     folder.write("waypost.yaml", f"server: {{name: x}}\n\ntoolkits: ['{reference}']\n")
 
@@ -68,7 +68,7 @@ def test_a_reference_that_leads_to_no_toolkit_is_a_finding(reference: str, said:
     assert said in found.message
 
 
-def test_all_mistakes_are_told_at_once(folder: Folder) -> None:
+def test_all_errors_are_reported_together(folder: Folder) -> None:
     folder.write("other.py", "1 / 0\n")
     folder.write("tools.py", "1 / 0\n")
     folder.write("waypost.yaml", "toolkits:\n- ./tools.py\n- ./other.py\n")
@@ -76,7 +76,7 @@ def test_all_mistakes_are_told_at_once(folder: Folder) -> None:
     assert [found.line for found in folder.findings()] == [2, 3]
 
 
-def test_two_tools_of_one_name_are_a_finding_that_names_it(folder: Folder) -> None:
+def test_two_tools_with_one_name_are_a_finding(folder: Folder) -> None:
     folder.write("other.py", KIT)
     folder.write("waypost.yaml", "toolkits:\n- ./tools.py\n- ./other.py\n")
 
@@ -87,7 +87,7 @@ def test_two_tools_of_one_name_are_a_finding_that_names_it(folder: Folder) -> No
     assert found.key.startswith("toolkits")
 
 
-def test_a_prompt_of_the_file_that_has_the_name_of_another_is_a_finding_at_the_prompt(folder: Folder) -> None:
+def test_a_prompt_with_the_name_of_another_is_a_finding(folder: Folder) -> None:
     folder.write("tools.py", "from waypost import Prompt\n\nclass Greet(Prompt):\n    def messages(self): return 'x'\n")
     folder.write("waypost.yaml", "toolkits: [./tools.py]\n\nprompts:\n  greet:\n    template: Greet.\n")
 
@@ -98,7 +98,7 @@ def test_a_prompt_of_the_file_that_has_the_name_of_another_is_a_finding_at_the_p
     assert (found.key, found.line) == ("prompts.greet", 4)
 
 
-def test_a_prompt_whose_name_cannot_go_over_the_wire_is_a_finding(folder: Folder) -> None:
+def test_a_prompt_with_an_invalid_name_is_a_finding(folder: Folder) -> None:
     folder.write("waypost.yaml", "\nprompts:\n  two words:\n    template: Greet.\n")
 
     (found,) = folder.findings()
@@ -106,5 +106,5 @@ def test_a_prompt_whose_name_cannot_go_over_the_wire_is_a_finding(folder: Folder
     assert (found.line, found.key) == (3, "prompts.two words")
 
 
-def test_a_good_file_has_no_findings(folder: Folder) -> None:
+def test_a_valid_file_has_no_findings(folder: Folder) -> None:
     assert check(folder.config) == []

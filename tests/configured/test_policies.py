@@ -1,4 +1,4 @@
-"""The section `policies`: rules that do not fit, and rules that change while the hub runs."""
+"""The section `policies`: invalid rules, and rules that change while the hub runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HUSHED = (KIT, RULE.replace("speak}}", "whisper}, hide: true}"))
         ("type: permission_override, config: {permission: a, expires_at: '2027-01-01T00:00:00'}", "Policy 'r': "),
     ],
 )
-def test_a_rule_that_does_not_fit_its_type_is_a_finding_at_its_line(rule: str, sentence: str, folder: Folder) -> None:
+def test_a_rule_with_an_invalid_config_is_a_finding_at_its_line(rule: str, sentence: str, folder: Folder) -> None:
     folder.write("waypost.yaml", f"policies:\n  - {{name: r, {rule}}}\n")
     (found,) = folder.findings()
     assert (found.code, found.line) == ("CFG063", 2)
@@ -45,7 +45,7 @@ def test_two_rules_with_one_name_are_a_finding(folder: Folder) -> None:
     assert found.message == "two policies are called `quiet`; give one of them another name"
 
 
-def test_a_changed_rule_counts_from_the_next_call_on_and_a_bad_one_changes_nothing(folder: Folder) -> None:
+def test_a_changed_rule_applies_to_the_next_call_and_an_invalid_one_changes_nothing(folder: Folder) -> None:
     async def scenario() -> None:
         hub = folder.hub()
         async with using(hub) as client:
@@ -66,7 +66,7 @@ def test_a_changed_rule_counts_from_the_next_call_on_and_a_bad_one_changes_nothi
     asyncio.run(scenario())
 
 
-def test_rules_that_stay_keep_what_they_counted(folder: Folder) -> None:
+def test_unchanged_rules_keep_their_counts(folder: Folder) -> None:
     limit = CONFIG + "policies:\n  - {name: once, type: rate_limit, config: {max_calls: 1, window_seconds: 3600}}\n"
     folder.write("waypost.yaml", limit)
 
@@ -84,7 +84,7 @@ def test_rules_that_stay_keep_what_they_counted(folder: Folder) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(SPOKEN, HUSHED), (HUSHED, SPOKEN)], ids=["goes", "comes"])
 @pytest.mark.parametrize("version", ERAS)
-def test_who_loses_or_finds_a_tool_by_a_reload_that_hides_or_shows_it_too_is_told_once(
+def test_a_reload_that_removes_and_hides_a_tool_causes_one_notification(
     before: tuple[str, str], after: tuple[str, str], version: str, folder: Folder
 ) -> None:
     def write(kit: str, policies: str) -> None:

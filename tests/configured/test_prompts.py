@@ -1,4 +1,4 @@
-"""The section `prompts`: what is listed, what is rendered, and what a template cannot do."""
+"""The section `prompts`: lists, rendering, and the sandbox of templates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_prompt_is_listed_with_its_arguments(folder: Folder, version: str) -> 
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_a_prompt_is_rendered_with_and_without_what_is_optional(folder: Folder, version: str) -> None:
+def test_a_prompt_is_rendered_with_and_without_optional_arguments(folder: Folder, version: str) -> None:
     with_prompt(folder, "Greet {{ who }}{% if tone %}, {{ tone }}{% endif %}.")
 
     assert rendered(folder, version, who="Ada") == "Greet Ada.\n"
@@ -82,7 +82,7 @@ def test_a_value_is_data_and_never_a_template(value: str, folder: Folder) -> Non
         "{{ who.format.__globals__ }}",
     ],
 )
-def test_a_template_cannot_reach_behind_its_values(template: str, folder: Folder) -> None:
+def test_a_template_cannot_access_attributes_of_its_values(template: str, folder: Folder) -> None:
     with_prompt(folder, template)
 
     try:
@@ -94,7 +94,7 @@ def test_a_template_cannot_reach_behind_its_values(template: str, folder: Folder
     assert shown.strip() == ""
 
 
-def test_a_template_that_fails_while_it_is_rendered_fails_the_request_alone(folder: Folder) -> None:
+def test_a_template_that_fails_while_rendering_fails_only_the_request(folder: Folder) -> None:
     with_prompt(folder, "{{ 1 / (who | length) }}")
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""Reading the file again: what is exchanged, what stays, and what waits for the next start."""
+"""Reloading the file: settings that are replaced, kept, or applied at the next start."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from waypost import RemoteError
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_a_reload_exchanges_everything_and_is_told_once(folder: Folder, version: str) -> None:
+def test_a_reload_replaces_all_tools_with_one_notification(folder: Folder, version: str) -> None:
     hub = folder.hub()
 
     async def scenario() -> None:
         async with using(hub, version) as client:
             assert names(await client.list_tools()) == ["speak"]
             async with listening(client):
-                # One class of two new tools in place of one old tool: three rows change.
+                # A class with two new tools replaces one old tool: three rows change.
                 folder.write("tools.py", KIT.replace("speak", "shout") + more("whisper"))
                 assert await hub.reload()
                 await client.assert_notification("tools/list_changed")
@@ -46,7 +46,7 @@ def test_a_reload_exchanges_everything_and_is_told_once(folder: Folder, version:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_an_unchanged_file_changes_and_tells_nothing(folder: Folder, version: str) -> None:
+def test_an_unchanged_file_causes_no_change_and_no_notification(folder: Folder, version: str) -> None:
     hub = folder.hub()
 
     async def scenario() -> None:
@@ -60,7 +60,7 @@ def test_an_unchanged_file_changes_and_tells_nothing(folder: Folder, version: st
     asyncio.run(scenario())
 
 
-def test_new_code_behind_the_same_definition_runs_without_a_change_of_the_list(folder: Folder) -> None:
+def test_new_code_with_the_same_definition_runs_without_a_notification(folder: Folder) -> None:
     hub = folder.hub()
 
     async def scenario() -> None:
@@ -73,7 +73,7 @@ def test_new_code_behind_the_same_definition_runs_without_a_change_of_the_list(f
     asyncio.run(scenario())
 
 
-def test_two_edits_of_one_length_in_one_second_are_both_seen(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_edits_of_one_length_in_one_second_are_both_loaded(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     moment = 1_700_000_000
     os.utime(folder.tools, (moment, moment))
@@ -90,7 +90,7 @@ def test_two_edits_of_one_length_in_one_second_are_both_seen(folder: Folder, mon
     asyncio.run(scenario())
 
 
-def test_prompts_follow_the_file_too(folder: Folder) -> None:
+def test_prompts_are_reloaded(folder: Folder) -> None:
     folder.write("waypost.yaml", CONFIG + "prompts: {greet: {template: Hello.}}\n")
     hub = folder.hub()
 
@@ -107,7 +107,7 @@ def test_prompts_follow_the_file_too(folder: Folder) -> None:
     asyncio.run(scenario())
 
 
-def test_a_new_timeout_is_in_force_after_a_reload(folder: Folder) -> None:
+def test_a_new_timeout_applies_after_a_reload(folder: Folder) -> None:
     folder.write("tools.py", "import asyncio\n" + KIT.replace('return "one"', "await asyncio.Event().wait()"))
     hub = folder.hub()
 
@@ -147,7 +147,7 @@ def test_a_new_timeout_is_in_force_after_a_reload(folder: Folder) -> None:
         "exits",
     ],
 )
-def test_a_bad_file_keeps_the_old_configuration_and_says_what_is_wrong(
+def test_an_invalid_file_keeps_the_old_configuration_and_is_logged(
     file: str, text: str, said: str, folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     hub = folder.hub()
@@ -181,7 +181,7 @@ def test_a_file_that_disappears_keeps_the_old_configuration(folder: Folder, capl
     assert "CFG001" in caplog.text
 
 
-def test_files_that_change_while_they_are_built_keep_the_old_configuration(
+def test_files_that_change_during_a_reload_keep_the_old_configuration(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     hub = folder.hub()
@@ -192,7 +192,7 @@ def test_files_that_change_while_they_are_built_keep_the_old_configuration(
     assert "the files changed while they were read; they are read again [CFG035]" in caplog.text
 
 
-def test_what_was_added_in_python_stays_and_keeps_its_name(folder: Folder) -> None:
+def test_tools_added_in_python_keep_their_names(folder: Folder) -> None:
     hub = folder.hub()
 
     @hub.tool
@@ -210,7 +210,7 @@ def test_what_was_added_in_python_stays_and_keeps_its_name(folder: Folder) -> No
     asyncio.run(scenario())
 
 
-def test_running_calls_end_with_the_code_they_began_with(folder: Folder) -> None:
+def test_running_calls_end_with_the_code_they_started_with(folder: Folder) -> None:
     folder.write("tools.py", held_kit("old"))
     hub = folder.hub()
     first = gate()
@@ -228,7 +228,7 @@ def test_running_calls_end_with_the_code_they_began_with(folder: Folder) -> None
     asyncio.run(scenario())
 
 
-def test_a_change_of_the_server_section_waits_for_the_next_start(
+def test_a_change_of_the_server_section_applies_at_the_next_start(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     hub = folder.hub()
@@ -239,7 +239,7 @@ def test_a_change_of_the_server_section_waits_for_the_next_start(
     assert "take effect at the next start" in caplog.text
 
 
-def test_a_change_of_the_store_waits_for_the_next_start(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_of_the_store_applies_at_the_next_start(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     hub = folder.hub()
     store = hub.store
     folder.write("waypost.yaml", CONFIG + "store: {url: 'sqlite:///other.db'}\n")

@@ -1,4 +1,4 @@
-"""The section `search`, and what follows the file of it."""
+"""The section `search`, and its settings after a reload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def found(client: TestClient, query: str) -> Any:
 
 
 @asynchronous
-async def test_another_ranking_counts_after_a_reload(folder: Folder) -> None:
+async def test_another_ranking_applies_after_a_reload(folder: Folder) -> None:
     folder.write("waypost.yaml", HEAD + "search: {ranking: weighted}\n")
     hub = folder.hub()
     async with using(hub) as client:

@@ -1,4 +1,4 @@
-"""Error texts of a hub from a file, and the secrets that are not in them."""
+"""Secrets are redacted in the errors of a hub from a file."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ class Kit(Toolkit):
 
 
 @asynchronous
-async def test_a_crash_tells_no_secret_to_callers_or_to_who_looks_after_the_hub(folder: Folder) -> None:
+async def test_secrets_of_a_crash_are_redacted_for_callers_and_operators(folder: Folder) -> None:
     folder.write("waypost.yaml", HEAD + CONNECTION.replace("SECRET", "tangerine-7"))
     folder.write("tools.py", TOOLS)
     hub = folder.hub()
     async with using(hub) as client:
-        told = [(await client.call_tool("fall")).text for _ in range(3)]
+        answer = [(await client.call_tool("fall")).text for _ in range(3)]
         assert hub.guard.breakers is not None
         seen = json.dumps(hub.guard.breakers.states())
 
-    assert set(told) == {"Tool crashed: RuntimeError: password=[REDACTED] Authorization: [REDACTED]"}
+    assert set(answer) == {"Tool crashed: RuntimeError: password=[REDACTED] Authorization: [REDACTED]"}
     assert "password=[REDACTED]" in seen
     for secret in ("hunter2", "abcdefghij", "tangerine"):
         assert secret not in seen
 
 
 @asynchronous
-async def test_what_an_author_chose_to_say_is_told_but_for_values_of_the_file(folder: Folder) -> None:
+async def test_only_secrets_of_the_file_are_redacted_in_a_tool_error(folder: Folder) -> None:
     folder.write("waypost.yaml", HEAD + CONNECTION.replace("SECRET", "tangerine-7"))
     folder.write("tools.py", TOOLS)
     hub = folder.hub()

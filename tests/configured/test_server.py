@@ -1,4 +1,4 @@
-"""The section `server`: what clients see of it, and the limits it sets."""
+"""The section `server`: the server info for clients, and the limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from waypost.wire.versions import V2025_11_25
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_the_server_section_is_what_clients_see(folder: Folder, version: str) -> None:
+def test_clients_get_the_server_info_and_instructions(folder: Folder, version: str) -> None:
     async def scenario() -> None:
         async with using(folder.hub(), version) as client:
             assert (client.server_info.name, client.server_info.version) == ("desk", "2.0.0")
@@ -58,7 +58,7 @@ def test_the_settings_of_the_server_take_effect(folder: Folder) -> None:
     assert hub.settings.server.max_body_bytes == 2048
 
 
-def test_one_principal_runs_no_more_at_once_than_the_file_says(folder: Folder) -> None:
+def test_the_concurrent_calls_of_a_principal_are_limited(folder: Folder) -> None:
     folder.write("waypost.yaml", CONFIG.replace("name: desk", "name: desk, maxRunning: 1"))
     folder.write("tools.py", held_kit("one"))
 
@@ -73,7 +73,7 @@ def test_one_principal_runs_no_more_at_once_than_the_file_says(folder: Folder) -
     asyncio.run(scenario())
 
 
-def test_no_more_tasks_run_at_once_than_the_file_says(folder: Folder) -> None:
+def test_the_number_of_concurrent_tasks_is_limited(folder: Folder) -> None:
     folder.write("waypost.yaml", "server: {surface: full, maxTasks: 1}\ntoolkits: [./tools.py]\n")
     folder.write(
         "tools.py",

@@ -1,4 +1,4 @@
-"""Several hubs on one PostgreSQL: each notices by itself what another one changed."""
+"""Several hubs on one PostgreSQL notice each other's changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def both(folder: Path, url: str, more: str = "") -> AsyncIterator[tuple[Hu
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have them look more often."""
+    """Shorten the refresh interval."""
     monkeypatch.setattr(runtime_module, "REFRESH_INTERVAL_S", 0.02)
 
 
@@ -47,9 +47,7 @@ def has(hub: Hub, kind: Kind, name: str) -> Callable[[], bool]:
 
 
 @asynchronous
-async def test_a_skill_that_is_unloaded_and_loaded_at_one_hub_is_so_at_the_other(
-    tmp_path: Path, postgres_url: str
-) -> None:
+async def test_a_skill_unloaded_and_loaded_at_one_hub_changes_at_the_other(tmp_path: Path, postgres_url: str) -> None:
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills" / "hi.py").write_text(SKILL)
     async with both(tmp_path, postgres_url, "skills: {core: [], dynamic: ./skills}\n") as (one, other):
@@ -63,7 +61,7 @@ async def test_a_skill_that_is_unloaded_and_loaded_at_one_hub_is_so_at_the_other
 
 
 @asynchronous
-async def test_a_hub_that_had_neither_workflows_nor_documents_notices_the_first_of_another(
+async def test_a_hub_without_workflows_and_documents_notices_the_first_ones_of_another(
     tmp_path: Path, postgres_url: str
 ) -> None:
     async with both(tmp_path, postgres_url) as (one, other):
@@ -76,7 +74,7 @@ async def test_a_hub_that_had_neither_workflows_nor_documents_notices_the_first_
 
 
 @asynchronous
-async def test_what_a_hub_cannot_look_at_keeps_it_from_nothing_else_now_or_later(
+async def test_a_failing_refresh_does_not_prevent_other_refreshes(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail() -> None:

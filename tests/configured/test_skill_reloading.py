@@ -1,4 +1,4 @@
-"""The section `skills` after the file changed: what it asks for now is there at once, and told once."""
+"""The section `skills` after a reload: its changes apply at once, with one notification."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Reloading:
 
 @asynccontextmanager
 async def reloading(folder: Folder, section: str, version: str = ERAS[0]) -> AsyncIterator[Reloading]:
-    """A hub whose file has a section, if any."""
+    """A hub whose file has the given section."""
     for name in ("made", "others", "shelf", "cards"):
         (folder.path / name).mkdir(exist_ok=True)
     folder.write("made/echo.py", ECHO)
@@ -90,7 +90,7 @@ def write_skill(folder: Folder, shelf: str, name: str) -> None:
     ],
 )
 @asynchronous
-async def test_skills_come_and_go_with_the_file_and_clients_are_told_once(
+async def test_a_reload_adds_and_removes_skills_with_one_notification(
     before: str, after: str, skills: list[str], version: str, folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with reloading(folder, before, version) as desk, listening(desk.client):
@@ -108,7 +108,7 @@ async def test_skills_come_and_go_with_the_file_and_clients_are_told_once(
 
 
 @asynchronous
-async def test_folders_of_skills_and_prompts_come_and_go_with_the_file(folder: Folder) -> None:
+async def test_a_reload_adds_and_removes_folders_of_skills_and_prompts(folder: Folder) -> None:
     async with reloading(folder, "skills: {core: []}\n") as desk:
         for shelf, name in (("shelf", "alpha"), ("others", "beta")):
             write_skill(folder, shelf, name)
@@ -138,7 +138,7 @@ async def found(desk: Reloading) -> tuple[list[str], list[str]]:
 
 
 @asynchronous
-async def test_a_folder_that_came_with_a_reload_is_looked_after(folder: Folder) -> None:
+async def test_a_folder_added_by_a_reload_is_watched(folder: Folder) -> None:
     async with reloading(folder, "") as desk:
         assert await desk.reload("skills: {core: [], folders: [./shelf]}\n")
         write_skill(folder, "shelf", "late")
@@ -158,7 +158,7 @@ async def test_a_name_moves_from_the_file_to_a_folder_and_back_in_one_reload(fol
 
 
 @asynchronous
-async def test_other_settings_hold_for_skills_that_stay_whatever_their_files_hold(folder: Folder) -> None:
+async def test_new_settings_apply_to_loaded_skills_without_reloading_their_files(folder: Folder) -> None:
     section = "skills: {core: [], dynamic: ./made%s}\n"
     async with reloading(folder, section % "") as desk:
         folder.write("made/echo.py", ECHO.replace("args['input']", "'edited, and not loaded'"))
@@ -175,7 +175,7 @@ async def test_other_settings_hold_for_skills_that_stay_whatever_their_files_hol
 
 
 @asynchronous
-async def test_a_skill_whose_permission_is_not_known_any_more_is_taken_out_with_a_word_in_the_log(
+async def test_a_skill_with_a_removed_permission_is_unloaded_and_logged(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     section = "skills: {core: [], dynamic: ./made, permissions: [%s]}\n"
@@ -191,7 +191,7 @@ async def test_a_skill_whose_permission_is_not_known_any_more_is_taken_out_with_
 
 
 @asynchronous
-async def test_a_call_that_runs_ends_on_what_it_began_with(folder: Folder) -> None:
+async def test_a_running_call_ends_with_the_section_it_started_with(folder: Folder) -> None:
     async with reloading(folder, "skills: {core: [], dynamic: ./made}\n") as desk:
         folder.write("made/slow.py", SLOW)
         assert desk.hub.skills is not None
@@ -210,7 +210,7 @@ async def test_a_call_that_runs_ends_on_what_it_began_with(folder: Folder) -> No
 
 
 @asynchronous
-async def test_a_call_that_runs_is_waited_for_however_little_time_calls_have_now(folder: Folder) -> None:
+async def test_a_running_call_is_awaited_despite_a_shorter_new_timeout(folder: Folder) -> None:
     here, asked = asyncio.Event(), asyncio.Event()
 
     async def late(request: web.BaseRequest) -> web.Response:
@@ -231,7 +231,7 @@ async def test_a_call_that_runs_is_waited_for_however_little_time_calls_have_now
 
         assert await desk.reload("mcp: {toolTimeoutMs: 1}\nskills: {core: [], dynamic: ./made, timeoutMs: 20000}\n")
 
-        assert await desk.call("echo") == "in"  # in a new process, which takes longer than that
+        assert await desk.call("echo") == "in"  # in a new process, which takes longer than the timeout
         here.set()
         assert '"late"' in await calls[1]
         assert old._egress._http is not None
@@ -241,7 +241,7 @@ async def test_a_call_that_runs_is_waited_for_however_little_time_calls_have_now
 
 
 @asynchronous
-async def test_a_stop_ends_calls_that_run_on_what_was_exchanged(folder: Folder) -> None:
+async def test_a_stop_ends_running_calls_of_a_replaced_section(folder: Folder) -> None:
     async with reloading(folder, "skills: {core: [], dynamic: ./made}\n") as desk:
         folder.write("made/slow.py", SLOW)
         assert desk.hub.skills is not None
@@ -267,7 +267,7 @@ async def test_a_stop_ends_calls_that_run_on_what_was_exchanged(folder: Folder) 
     ],
 )
 @asynchronous
-async def test_a_mistake_leaves_the_skills_as_they_were(
+async def test_an_error_leaves_the_skills_unchanged(
     section: str, said: str, folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.write("clash.py", CLASH)
@@ -288,7 +288,7 @@ async def test_a_mistake_leaves_the_skills_as_they_were(
 
 
 @asynchronous
-async def test_whoever_changes_skills_of_a_section_that_is_over_is_told_to_try_again(folder: Folder) -> None:
+async def test_a_change_of_skills_in_a_replaced_section_is_refused(folder: Folder) -> None:
     async with reloading(folder, "skills: {core: [], dynamic: ./made}\n") as desk:
         old = desk.hub.skills
         assert old is not None
@@ -298,12 +298,12 @@ async def test_whoever_changes_skills_of_a_section_that_is_over_is_told_to_try_a
         assert refused.value.code == "section_changed"
         assert await desk.skills() == ["echo"]
 
-        folder.write("made/fresh.py", ECHO)  # which the new section looks after
+        folder.write("made/fresh.py", ECHO)  # the new section watches the folder
         await until(lambda: desk.hub.registry.find_tool("skill:fresh"))
 
 
 @asynchronous
-async def test_a_reload_before_the_start_counts_at_the_start(folder: Folder) -> None:
+async def test_a_reload_before_the_start_applies_at_the_start(folder: Folder) -> None:
     (folder.path / "made").mkdir()
     folder.write("made/echo.py", ECHO)
     hub = folder.hub()

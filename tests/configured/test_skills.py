@@ -1,4 +1,4 @@
-"""The section `skills`: which of them there are."""
+"""The section `skills`: the skills that it enables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CORE = ["api_request", "llm_transform", "rss_collector", "send_to_workflow", "sy
         ("skills: {core: [], dynamic: ./made, autoload: false}\n", []),
     ],
 )
-def test_there_are_the_skills_that_the_file_asks_for(section: str, skills: list[str], folder: Folder) -> None:
+def test_the_configured_skills_are_listed(section: str, skills: list[str], folder: Folder) -> None:
     (folder.path / "made").mkdir()
     folder.write("made/echo.py", "def run(args):\n    return args['input']\n")
     folder.write("waypost.yaml", CONFIG + section)
@@ -48,7 +48,7 @@ async def test_a_file_that_was_named_relatively_has_the_same_folders_after_a_rel
 
 
 @asynchronous
-async def test_what_an_earlier_process_left_is_taken_up_when_the_skills_are_there(
+async def test_interrupted_instances_are_resumed_after_the_skills_are_loaded(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder.path / "made").mkdir()

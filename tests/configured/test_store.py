@@ -1,4 +1,4 @@
-"""The section `store`: where a hub keeps things."""
+"""The section `store`: the database of a hub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from waypost import Hub
 
 
 async def open_and_stop(hub: Hub) -> None:
-    """Make a hub open what it keeps things in."""
+    """Open the store of a hub and stop the hub."""
     await hub.store.open()
     await hub.stop()
 
@@ -26,7 +26,7 @@ async def open_and_stop(hub: Hub) -> None:
     ],
     ids=["by default", "with options", "with a variable"],
 )
-def test_a_hub_from_a_file_keeps_things_beside_it(
+def test_a_hub_from_a_file_has_its_store_next_to_the_file(
     section: str, file: str, folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     monkeypatch.delenv("WAYPOST_DATA", raising=False)
@@ -52,7 +52,7 @@ def test_the_environment_decides_where_the_data_directory_is(
     assert not (folder.path / ".waypost").exists()
 
 
-def test_a_hub_can_be_told_to_forget(folder: Folder) -> None:
+def test_a_store_in_memory_can_be_configured(folder: Folder) -> None:
     folder.write("waypost.yaml", CONFIG + "store: {url: 'sqlite://'}\n")
 
     assert not folder.hub().store.database.is_durable
@@ -68,7 +68,7 @@ def test_a_hub_can_be_told_to_forget(folder: Folder) -> None:
         ("sqlite:///waypost.db?synchronous=OFF", "Unknown options"),
     ],
 )
-def test_a_url_that_names_no_store_is_found(url: str, said: str, folder: Folder) -> None:
+def test_an_invalid_store_url_is_a_finding(url: str, said: str, folder: Folder) -> None:
     folder.write("waypost.yaml", f"{CONFIG}store:\n  url: '{url}'\n")
 
     (found,) = folder.findings()
@@ -77,9 +77,7 @@ def test_a_url_that_names_no_store_is_found(url: str, said: str, folder: Folder)
     assert said in found.message
 
 
-def test_a_store_that_cannot_be_used_does_not_stop_a_running_hub(
-    folder: Folder, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_invalid_store_in_a_reload_is_refused(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     hub = folder.hub()
     folder.write("waypost.yaml", f"{CONFIG}store: {{url: 'mysql://db'}}\n")
 

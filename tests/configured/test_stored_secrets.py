@@ -1,4 +1,4 @@
-"""A hub that uses a secret in every place of its configuration, works, is killed and is stopped: none is stored."""
+"""A hub with a secret in every section of its configuration stores none of them, also when it is killed."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ GO: Final = '#!/bin/sh\necho "$T" "$0"\n'
 
 
 class Echo(http.server.BaseHTTPRequestHandler):
-    """Answers with everything that it was sent."""
+    """Answers with the request."""
 
     def do_POST(self) -> None:
         self._answer(200)
@@ -249,7 +249,7 @@ def submit_until_killed(desk: Desk, instance: str) -> None:
         submit(Client(desk.url), instance, "slow")
 
 
-@pytest.mark.timeout(180)  # three hubs, two upstreams and a dozen commands start one after the other
+@pytest.mark.timeout(180)  # starts three hubs, two upstreams and a dozen commands in sequence
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 def test_no_secret_of_any_kind_is_stored(
     engine: str, tmp_path: Path, api: str, far: str, request: pytest.FixtureRequest
@@ -281,7 +281,7 @@ def test_no_secret_of_any_kind_is_stored(
         slow = threading.Thread(target=submit_until_killed, args=(desk, instance))
         slow.start()
         while not (folder / "began").exists():
-            slow.join(0.02)  # not a busy loop: it would take a core from the hub that it waits for
+            slow.join(0.02)  # not a busy loop, which would take CPU time from the hub
             assert slow.is_alive()
         hub.signal(signal.SIGKILL)
         hub.wait()

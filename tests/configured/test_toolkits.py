@@ -1,4 +1,4 @@
-"""The section `toolkits`: where tools come from, and under which names."""
+"""The section `toolkits`: the sources and names of tools."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_toolkits_come_from_files_and_modules(reference: str, folder: Folder, mo
     assert run(folder, lambda client: client.call_tool("speak")).text == "one"
 
 
-def test_a_file_gives_everything_in_it_that_can_be_registered(folder: Folder) -> None:
+def test_every_component_of_a_file_is_registered(folder: Folder) -> None:
     folder.write(
         "tools.py",
         '''\
@@ -99,7 +99,7 @@ def test_a_toolkit_can_be_used_with_options(folder: Folder) -> None:
     assert run(folder, lambda client: client.call_tool("utter")).text == "one"
 
 
-def test_files_are_found_beside_the_configuration_wherever_the_process_is(
+def test_files_are_found_next_to_the_configuration_from_any_working_directory(
     folder: Folder, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.write("helper_of_the_kit.py", "WORD = 'helped'\n")
@@ -109,7 +109,7 @@ def test_files_are_found_beside_the_configuration_wherever_the_process_is(
     assert run(folder, lambda client: client.call_tool("speak")).text == "helped"
 
 
-def test_two_files_of_one_name_do_not_meet(folder: Folder) -> None:
+def test_two_files_with_one_name_do_not_collide(folder: Folder) -> None:
     for place in ("a", "b"):
         (folder.path / place).mkdir()
         folder.write(f"{place}/tools.py", KIT.replace("speak", f"speak_{place}").replace('"one"', f'"{place}"'))

@@ -45,6 +45,8 @@ def shell() -> str:
 """
 REFUSED = "the configuration was not reloaded: "
 RELOADED = "the configuration was reloaded"
+MAX_IDLE_S = 2.0
+"""The hub closes connections that are idle for five seconds, maybe while the next request is sent."""
 
 
 class Client:
@@ -54,14 +56,18 @@ class Client:
         address = urlsplit(url)
         assert address.hostname is not None
         self._connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
+        self._used_at = time.monotonic()
 
     def post(self, message: Json, key: str | None, headers: dict[str, str | None] | None = None) -> tuple[int, Any]:
         given = {"accept": BOTH, "content-type": "application/json", **(headers or {})}
         given["authorization"] = None if key is None else f"Bearer {key}"
         sent = {name: value for name, value in given.items() if value is not None}
+        if time.monotonic() - self._used_at > MAX_IDLE_S:
+            self._connection.close()
         self._connection.request("POST", "/mcp", json.dumps(message), sent)
         response = self._connection.getresponse()
         body = response.read()
+        self._used_at = time.monotonic()
         return response.status, json.loads(body)
 
     def status(self, key: str | None = None) -> int:
@@ -107,7 +113,7 @@ def assert_unchanged(client: Client) -> None:
     assert client.is_denied_shell()
 
 
-def test_an_emptied_file_keeps_what_was_and_is_read_when_it_is_whole_again(folder: Folder) -> None:
+def test_an_emptied_file_is_refused_and_loaded_when_it_is_complete_again(folder: Folder) -> None:
     with served(folder, waypost=WHOLE) as (hub, client):
         assert_unchanged(client)
         folder.config.write_bytes(b"")
@@ -124,7 +130,7 @@ def test_an_emptied_file_keeps_what_was_and_is_read_when_it_is_whole_again(folde
 
 
 @pytest.mark.parametrize("pattern", ["rules.yaml", "rule*.yaml"])
-def test_an_emptied_include_keeps_its_keys_and_policies(pattern: str, folder: Folder) -> None:
+def test_an_emptied_include_is_refused(pattern: str, folder: Folder) -> None:
     main = f"{SERVER}include: ['{pattern}']\n{TOOLKITS}"
     with served(folder, waypost=main, rules=AUTH + POLICIES) as (hub, client):
         assert_unchanged(client)
@@ -141,21 +147,21 @@ def test_an_emptied_include_keeps_its_keys_and_policies(pattern: str, folder: Fo
     ],
     ids=["before auth", "before policies"],
 )
-def test_a_file_that_was_cut_off_keeps_what_was(kept: str, said: str, folder: Folder) -> None:
+def test_a_truncated_file_is_refused(kept: str, said: str, folder: Folder) -> None:
     with served(folder, waypost=WHOLE) as (hub, client):
         os.truncate(folder.config, len(kept))
         assert said in hub.wait_for(REFUSED)
         assert_unchanged(client)
 
 
-def test_an_emptied_toolkit_keeps_its_tools(folder: Folder) -> None:
+def test_an_emptied_toolkit_is_refused(folder: Folder) -> None:
     with served(folder, waypost=WHOLE) as (hub, client):
         folder.tools.write_bytes(b"")
         assert "tools.py:1: the file is empty and was not before" in hub.wait_for(REFUSED)
         assert_unchanged(client)
 
 
-def test_what_the_file_says_in_as_many_words_is_done(folder: Folder) -> None:
+def test_an_explicit_removal_of_protection_is_loaded(folder: Folder) -> None:
     with served(folder, waypost=WHOLE) as (hub, client):
         folder.write("waypost.yaml", SERVER + TOOLKITS + "auth: {anonymous: true}\npolicies: []\n")
         hub.wait_for(RELOADED)
@@ -163,7 +169,7 @@ def test_what_the_file_says_in_as_many_words_is_done(folder: Folder) -> None:
         assert not client.is_denied_shell(key=None)
 
 
-def test_a_link_that_leads_to_another_whole_file_is_followed(folder: Folder) -> None:
+def test_a_replaced_link_to_a_complete_file_is_loaded(folder: Folder) -> None:
     folder.write("old.yaml", WHOLE)
     folder.write("new.yaml", WHOLE + "prompts: {hello: {template: Hello.}}\n")
     folder.config.unlink()
@@ -182,7 +188,7 @@ SIZES = (4, 6, 9)
 
 
 def version(size: int) -> str:
-    """A file in which a cut at the end of almost any line leaves valid YAML behind."""
+    """A file that stays valid YAML when it is cut at the end of almost any line."""
     lines = ['version: "1"', "server:", "  port: 0", "  surface: full", "prompts:"]
     for number in range(size):
         lines += [f"  prompt-{size}-{number}:", f"    title: {'x' * 40}", "    template: Hello."]
@@ -197,7 +203,7 @@ def catalog(size: int) -> frozenset[str]:
 
 
 class Poller(threading.Thread):
-    """Asks for the tools with a key, and to be let in without one, again and again."""
+    """Repeatedly lists the tools with a key, and sends a request without one."""
 
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
@@ -239,10 +245,10 @@ def test_a_thousand_torn_saves_under_load_never_show_part_of_a_file(folder: Fold
         poller.start()
         for number in range(1_000):
             size = SIZES[number % len(SIZES)]
-            # Most saves are quick; a few stop for so long that a burst of changes is over before they go on.
+            # Most saves are quick; a few pause for longer than a burst of changes.
             save(folder.config, version(size), longest_pause=0.2 if number % 25 == 0 else 0.002)
             if number % 100 == 99:
-                deadline = time.monotonic() + 20
+                deadline = time.monotonic() + 60
                 while client.tools() != catalog(size):
                     assert time.monotonic() < deadline
                     time.sleep(0.02)

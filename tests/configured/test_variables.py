@@ -1,4 +1,4 @@
-"""Variables of the environment in workflows: their values run, and are never stored."""
+"""Environment variables in workflows: their values are used at runtime, and never stored."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_an_instance_continues_with_the_value_of_the_next_start(
 
 
 @asynchronous
-async def test_a_variable_that_is_gone_is_named_and_nothing_runs(desk: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unset_variable_is_named_and_no_transition_runs(desk: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     async with using(desk.hub()) as client:
         instance = await start(client)
     monkeypatch.delenv("DESK_WORD")
@@ -159,8 +159,8 @@ async def test_a_copy_of_a_workflow_keeps_its_variables(desk: Folder) -> None:
 
 
 @asynchronous
-async def test_text_that_was_sent_is_never_taken_for_a_variable(desk: Folder) -> None:
-    """Only the operator's files refer to the environment of the hub, not definitions or arguments that callers send."""
+async def test_text_from_callers_is_never_expanded_as_a_variable(desk: Folder) -> None:
+    """Only files of the operator can refer to the environment of the hub, not definitions or arguments of callers."""
     hub = desk.hub()
     async with using(hub) as client:
         document = hub.workflows.stored.export("tell")

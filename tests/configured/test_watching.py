@@ -1,4 +1,4 @@
-"""Following the file by itself, and when a process is told to."""
+"""Reloading when a file changes or the process gets a signal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def loaded_of(hub: Hub) -> Loaded:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_a_changed_file_is_noticed_by_itself(folder: Folder, version: str) -> None:
+def test_a_changed_file_is_reloaded(folder: Folder, version: str) -> None:
     hub = folder.hub()
 
     async def scenario() -> None:
@@ -33,20 +33,20 @@ def test_a_changed_file_is_noticed_by_itself(folder: Folder, version: str) -> No
     asyncio.run(scenario())
 
 
-def test_watching_goes_on_after_a_bad_file(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+def test_watching_continues_after_an_invalid_file(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     hub = folder.hub()
 
     async def scenario() -> None:
         async with using(hub) as client:
             folder.write("tools.py", BROKEN_KIT)
-            await until(lambda: "no disk" in caplog.text, 4)
+            await until(lambda: "no disk" in caplog.text, DEADLINE)
             folder.write("tools.py", KIT.replace("speak", "shout"))
-            await client.assert_notification("tools/list_changed", within=4)
+            await client.assert_notification("tools/list_changed", within=DEADLINE)
 
     asyncio.run(scenario())
 
 
-def test_a_file_that_has_nothing_to_do_with_the_configuration_changes_nothing(folder: Folder) -> None:
+def test_an_unrelated_file_does_not_cause_a_reload(folder: Folder) -> None:
     hub = folder.hub()
 
     async def scenario() -> None:
@@ -65,17 +65,15 @@ def test_a_file_that_has_nothing_to_do_with_the_configuration_changes_nothing(fo
     asyncio.run(scenario())
 
 
-def test_a_file_that_a_mistake_is_about_is_noticed_where_it_appears(
-    folder: Folder, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_missing_file_is_loaded_when_it_is_created(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     hub = folder.hub()
 
     async def scenario() -> None:
         async with using(hub) as client:
             folder.write("waypost.yaml", CONFIG + "include: [more.yaml]\n")
-            await until(lambda: "not reloaded" in caplog.text, 4)
+            await until(lambda: "not reloaded" in caplog.text, DEADLINE)
             folder.write("more.yaml", "prompts: {hello: {template: Hello}}\n")
-            await client.assert_notification("prompts/list_changed", within=4)
+            await client.assert_notification("prompts/list_changed", within=DEADLINE)
 
     asyncio.run(scenario())
 
@@ -86,7 +84,7 @@ def test_a_file_that_changed_before_the_start_is_read_again(folder: Folder) -> N
 
     async def scenario() -> None:
         async with using(hub) as client:
-            await until(lambda: [row.id for row in hub.expand()] == ["shout"], 4)
+            await until(lambda: [row.id for row in hub.expand()] == ["shout"], DEADLINE)
             assert names(await client.list_tools()) == ["shout"]
 
     asyncio.run(scenario())
@@ -117,7 +115,7 @@ def test_a_hub_that_is_started_again_watches_again(folder: Folder) -> None:
     async def scenario(name: str) -> None:
         async with using(hub) as client:
             folder.write("tools.py", KIT.replace("speak", name))
-            await client.assert_notification("tools/list_changed", within=4)
+            await client.assert_notification("tools/list_changed", within=DEADLINE)
 
     asyncio.run(scenario("first"))
     asyncio.run(scenario("second"))

@@ -21,7 +21,7 @@ CALLBACK = "http://127.0.0.1:8420/console/sign-in/callback"
 
 
 class Provider:
-    """Codes that were given and not exchanged yet, and what ID tokens say besides the usual."""
+    """An identity provider: the codes not exchanged yet, and further claims of its ID tokens."""
 
     def __init__(self) -> None:
         self.issuer = ""
@@ -95,7 +95,7 @@ def _show(body: str) -> web.Response:
 
 @asynccontextmanager
 async def providing(host: str = "127.0.0.1") -> AsyncIterator[Provider]:
-    """A provider that listens; browsers take another name of the same machine for another site."""
+    """A provider that listens; to browsers, another name of the same machine is another site."""
     provider = Provider()
     app = web.Application()
     app.router.add_get("/.well-known/openid-configuration", provider.discover)

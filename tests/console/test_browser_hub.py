@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 
+import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.test_browser import Desk, desk, page  # noqa: F401  # fixtures
+from tests.console.test_browser import SHOTS, Desk, desk, page  # noqa: F401  # fixtures
 from tests.protocol.conftest import Json, initialization, stateless
 from tests.transports.http.conftest import routing
 
@@ -82,3 +84,69 @@ def test_the_keys_lead_to_the_pages_of_the_hub(page: Page, desk: Desk) -> None: 
     page.wait_for_url("**/console/settings?q=server.port**")
     expect(page.locator("[data-row]")).to_have_count(1)
     expect(page.locator("[data-row]")).to_contain_text("Given at the start")
+
+
+NONE = "\N{EN DASH}"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "figures"), [(0, ["24.0", "50.0", "2.00 · 40.0"]), (10, ["0.00", NONE, f"{NONE} · {NONE}"])]
+)
+def test_the_figures_beside_the_plots_are_those_of_the_last_minute(
+    page: Page,  # noqa: F811
+    desk: Desk,  # noqa: F811
+    minutes: int,
+    figures: list[str],
+) -> None:
+    quiet = minutes * 12
+    now = time.time()
+    steps: dict[str, list[float | None]] = {
+        "at": [now - 5 * back for back in range(quiet, -1, -1)],
+        "calls": [120, *[0] * quiet],
+        "errors": [60, *[0] * quiet],
+        "p50": [0.002, *[None] * quiet],
+        "p99": [0.04, *[None] * quiet],
+    }
+    page.route("**/api/calls?*", lambda route: route.fulfill(json={"step": 5, **steps}))
+    desk.open(page, "")
+    for name, figure in zip(("rate", "errors", "time"), figures, strict=True):
+        expect(page.locator(f"[data-plot={name}] canvas")).to_be_visible()
+        expect(page.locator(f"[data-plot={name}] [data-figure]")).to_have_text(figure)
+
+
+_PIXELS = """canvas => {
+    const {width, height} = canvas, data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+    const count = (fits) => { let n = 0; for (let i = 0; i < data.length; i += 4) if (fits(i)) n++; return n; };
+    const column = (x) => count((i) => (i / 4) % width === x && data[i + 3] > 0);
+    const red = count((i) => data[i + 3] > 200 && data[i] > 150 && data[i + 1] < 100 && data[i + 2] < 100);
+    return {left: column(0), right: column(width - 1), red};
+}"""
+
+
+def test_a_plot_shows_a_sample_without_a_neighbour_and_whole_labels(page: Page, desk: Desk) -> None:  # noqa: F811
+    quiet, now = 300, time.time()
+    silence: list[float | None] = [0] * quiet
+    steps: dict[str, list[float | None]] = {
+        "at": [now - 5 * back for back in range(2 * quiet, -1, -1)],
+        "calls": [*silence, 60_000, *silence],
+        "errors": [*silence, 30_000, *silence],
+        "p50": [*[None] * quiet, 0.002, *[None] * quiet],
+        "p99": [*[None] * quiet, 12.5, *[None] * quiet],
+    }
+    page.route("**/api/calls?*", lambda route: route.fulfill(json={"step": 5, **steps}))
+    desk.open(page, "")
+    expect(page.locator("[data-plot=rate] canvas")).to_be_visible()
+    page.locator(".plots").screenshot(path=SHOTS / "plots.png")
+    drawn = {name: page.locator(f"[data-plot={name}] canvas").evaluate(_PIXELS) for name in ("rate", "errors", "time")}
+    assert drawn["errors"]["red"] >= 8, "the sample is drawn"
+    assert [(one["left"], one["right"]) for one in drawn.values()] == [(0, 0)] * 3, "no label is cut off"
+
+
+def test_a_message_has_whole_words_at_the_width_of_a_phone(page: Page, desk: Desk) -> None:  # noqa: F811
+    _add(desk, 1, 2)
+    page.set_viewport_size({"width": 390, "height": 800})
+    _open(page, desk, "requests?method=tools/call")
+    page.screenshot(path=SHOTS / "requests-phone.png")
+    widths = page.locator("[data-row] summary .grow").evaluate_all("all => all.map((one) => one.clientWidth)")
+    assert widths
+    assert min(widths) >= 200

@@ -165,7 +165,7 @@ def test_a_link_on_another_site_leads_a_person_who_is_signed_in_to_the_page(
     assert visited == ["/console/sign-in", "/console/sign-in"]
 
 
-def test_a_refusal_of_the_provider_is_said_on_the_form_and_the_next_try_succeeds(
+def test_a_refusal_of_the_provider_is_shown_on_the_form_and_the_next_try_succeeds(
     site: Site, context: BrowserContext
 ) -> None:
     page = context.new_page()

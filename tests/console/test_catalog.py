@@ -39,8 +39,9 @@ async def test_the_catalog_is_listed_and_filtered_on_every_surface(surface: str)
         assert rows(await person.read("catalog?category=Maths&source=hub")) == ["add"]
         html = await person.read("catalog?source=elsewhere")
         assert "Nothing in the catalog matches" in html
-        assert "Invalid" in await person.read("catalog?kind=nothing&q=kept")
+        assert "Invalid" in await person.read("catalog?kind=nothing&q=kept", 400)
         assert 'value="kept"' in await person.read("catalog?before=zzz&q=kept")
+        assert "The catalog is empty" not in await person.read("catalog?before=zzz", 400)
         assert len(person.hub.registry.tools) == listed
 
 
@@ -145,7 +146,7 @@ async def test_an_id_with_slashes_has_a_page() -> None:
 
 
 @asynchronous
-async def test_whatever_a_capability_says_is_inert_and_bounded() -> None:
+async def test_texts_of_capabilities_are_escaped_and_bounded() -> None:
     hub = operated_hub(rules=())
 
     @hub.tool(name="evil", title=EVIL, description=EVIL * 500, category=EVIL, tags=[EVIL], aliases=[EVIL])

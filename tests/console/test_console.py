@@ -191,7 +191,7 @@ async def test_a_page_whose_path_is_taken_is_refused() -> None:
 
 
 @asynchronous
-async def test_an_action_that_the_api_refuses_says_its_sentence_and_keeps_what_was_typed() -> None:
+async def test_a_refused_action_shows_the_error_and_keeps_the_form() -> None:
     async with browsing() as person:
         viewer = await person.hub.keys.create("vera", roles=["viewer"])
         other = Person(person.hub)
@@ -293,7 +293,7 @@ async def test_approving_is_one_act_of_the_person_in_the_audit() -> None:
         audit = releases.hub.guard.audit
         assert audit is not None
         await audit.written()
-        entries = (await releases.told("GET", "/api/v1/audit"))["entries"]
+        entries = (await releases.fetch("GET", "/api/v1/audit"))["entries"]
         (approved,) = [entry for entry in entries if entry.get("action") == "approval.approved"]
         assert (approved["principal"], approved["callerType"]) == ("lena", "console")
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from waypost.console.page import InvalidForm, make_fields, read_arguments
-from waypost.console.rendering import bound_value, count_tokens, environment, show_bytes, show_duration, show_time
+from waypost.console.page import WHOLE, InvalidForm, make_fields, read_arguments
+from waypost.console.rendering import (
+    bound_value,
+    count_tokens,
+    environment,
+    show_bytes,
+    show_duration,
+    show_milliseconds,
+    show_time,
+)
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -23,7 +32,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def test_each_property_is_a_field_with_its_default_or_what_was_typed() -> None:
+def test_each_property_is_a_field_with_its_default_or_the_submitted_value() -> None:
     fields = {field.name: field for field in make_fields(SCHEMA, {"arg.name": "Ada"})}
 
     assert [field.input for field in fields.values()] == ["text", "integer", "number", "boolean", "choice", "json"]
@@ -36,7 +45,7 @@ def test_each_property_is_a_field_with_its_default_or_what_was_typed() -> None:
     assert fields["arg.level"].choices == ("low", "high", "3")
 
 
-def test_what_was_typed_becomes_arguments_of_the_right_types() -> None:
+def test_submitted_values_become_arguments_of_the_right_types() -> None:
     form = {
         "arg.name": "Ada",
         "arg.count": "4",
@@ -55,7 +64,56 @@ def test_what_was_typed_becomes_arguments_of_the_right_types() -> None:
     }
 
 
-def test_what_is_not_of_the_type_is_refused_with_the_name_of_the_field() -> None:
+NESTED: dict[str, Any] = {
+    "type": "object",
+    "required": ["address", "lines"],
+    "properties": {
+        "address": {"$ref": "#/$defs/Address"},
+        "lines": {"type": "array", "items": {"$ref": "#/$defs/Line"}},
+        "tags": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}], "default": None},
+        "buyer": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+        "days": {"type": ["integer", "null"], "default": 30},
+        "currency": {"$ref": "#/definitions/Currency", "default": "EUR"},
+    },
+    "definitions": {"Currency": {"enum": ["EUR", "USD"]}},
+    "$defs": {
+        "Address": {"title": "Address", "type": "object", "properties": {"city": {"type": "string"}}},
+        "Line": {
+            "type": "object",
+            "properties": {
+                "sku": {"type": "string"},
+                "count": {"type": "integer", "default": 1},
+                "parts": {"type": "array", "items": {"$ref": "#/$defs/Line"}},
+            },
+        },
+    },
+}
+
+
+def test_nested_and_optional_types_are_fields_that_show_their_shape() -> None:
+    fields = {field.label: field for field in make_fields(NESTED)}
+
+    assert {label: field.input for label, field in fields.items()} == {
+        "address": "json", "lines": "json", "tags": "json", "buyer": "text", "days": "integer", "currency": "choice"
+    }  # fmt: skip
+    assert json.loads(fields["address"].value) == {"city": ""}, "what is required is there to be filled in"
+    assert json.loads(fields["lines"].value)[0]["count"] == 1
+    assert (fields["tags"].value, json.loads(fields["tags"].example)) == ("", [""]), "what is optional is not sent"
+    assert (fields["days"].value, fields["currency"].value) == ("30", "EUR")
+    typed = {"arg.address": '{"city": "Ulm"}', "arg.lines": "[]", "arg.buyer": "Ada", "arg.currency": "USD"}
+    assert read_arguments(NESTED, typed) == {
+        "address": {"city": "Ulm"}, "lines": [], "buyer": "Ada", "currency": "USD"
+    }  # fmt: skip
+
+
+def test_the_examples_of_a_schema_of_any_size_are_bounded() -> None:
+    wide: dict[str, Any] = {"type": "object", "properties": {f"p{n}": {"$ref": "#/$defs/Wide"} for n in range(50)}}
+    schema = {**wide, "required": list(wide["properties"]), "$defs": {"Wide": wide, "Loop": {"$ref": "#/$defs/Loop"}}}
+    schema["properties"] = {**wide["properties"], "loop": {"$ref": "#/$defs/Loop"}, "gone": {"$ref": "#/$defs/No"}}
+    assert sum(len(field.value) + len(field.example) for field in make_fields(schema)) <= 4_000
+
+
+def test_a_value_of_the_wrong_type_is_refused_with_the_name_of_the_field() -> None:
     with pytest.raises(InvalidForm, match=r"^tags: '\[a' is not JSON"):
         read_arguments(SCHEMA, {"arg.tags": "[a"})
 
@@ -102,3 +160,18 @@ def test_numbers_times_and_sizes_read_well() -> None:
     assert "2026-11-17 13:00:00 UTC" in show_time("2026-11-17T13:00:00Z")
     assert "1970-01-01 00:00:01 UTC" in show_time(1.0)
     assert "never" in show_time(None)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.0314, "0.031 ms"), (0.5, "0.5 ms"), (1.0, "1.0 ms"), (12_345.67, "12,345.7 ms")]
+)
+def test_a_call_of_less_than_a_millisecond_is_not_shown_as_none(value: float, shown: str) -> None:
+    assert show_milliseconds(value) == shown
+
+
+def test_what_was_typed_is_shown_again_as_far_as_it_fits_a_page() -> None:
+    schema = {"type": "object", "properties": {"text": {"type": "string"}, "note": {"type": "string"}}}
+    typed = {"arg.text": '"' * 90_000, "arg.note": "short"}
+    assert [field.value for field in make_fields(schema, typed)] == ["", "short"]
+    assert read_arguments(schema, typed)["text"] == typed["arg.text"], "all of it is sent"
+    assert make_fields({}, {WHOLE: '"' * 90_000})[0].value == ""

@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.api.conftest import ADMIN, operated_hub, operating
 from tests.console.conftest import browsing
 from tests.console.markup import EVIL
@@ -13,11 +15,21 @@ from tests.protocol.conftest import asynchronous, initialization
 from waypost import Hub
 from waypost.console.pages import PAGES
 from waypost.identity import digest, new_key
+from waypost.workers.workers import Workers
 
 
 def test_no_two_pages_have_one_shortcut() -> None:
     shortcuts = Counter(page.shortcut for page in PAGES if page.shortcut)
     assert {key for key, count in shortcuts.items() if count > 1} == set()
+
+
+@asynchronous
+async def test_the_empty_list_of_workers_names_the_token_where_one_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with browsing() as person:
+        monkeypatch.setattr(type(person.hub.runtime), "worker_address", "ws://127.0.0.1:1")
+        for needs_token in (True, False):
+            monkeypatch.setattr(Workers, "needs_token", needs_token)
+            assert ("waypost workers token" in await person.read("workers")) == needs_token
 
 
 @asynchronous
@@ -47,6 +59,7 @@ async def test_requests_are_shown_by_session_without_secrets_and_within_the_size
         html = await person.read("requests")
         assert (len(html) <= 50_000, EVIL in html, "hunter22" in html) == (True, False, False)
         assert html.count("data-row") == 25
+        assert '<span class="mono clip">note</span>' in html, "a call names its tool"
         assert "No message fits" in await person.read("requests?method=prompts/get")
         assert "Invalid cursor" in await person.read("requests?before=x", status=400)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.api.releasing import Releases, releasing
-from tests.console.conftest import Person
+from tests.console.conftest import Person, browsing
 from tests.console.markup import EVIL
 from tests.protocol.conftest import asynchronous
 
@@ -52,7 +52,7 @@ async def test_the_url_is_the_view() -> None:
 
 
 @asynchronous
-async def test_a_view_is_read_page_by_page_and_a_bad_one_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_view_is_read_page_by_page_and_an_invalid_one_shows_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waypost.console.pages.instances.LIMIT", 2)
     async with watched("viewer") as (hub, person):
         ids = [await hub.start(service="shop") for _ in range(5)]
@@ -63,12 +63,15 @@ async def test_a_view_is_read_page_by_page_and_a_bad_one_says_what_is_wrong(monk
             after = re.search(r'rel="next" href="/console/([^"]+)"', html)
             place = after[1].replace("&amp;", "&") if after else ""
         assert found == sorted(ids, reverse=True)
-        assert "Invalid cursor" in await person.read("instances?before=zzz&q=kept")
-        assert 'value="kept"' in await person.read("instances?status=nope&q=kept")
+        for query in ("before=zzz&q=kept", "before=zzz"):
+            html = await person.read(f"instances?{query}", 400)
+            assert "Invalid cursor" in html
+            assert "No workflow has run yet" not in html
+        assert 'value="kept"' in await person.read("instances?status=nope&q=kept", 400)
 
 
 @asynchronous
-async def test_a_batch_is_shown_first_and_leaves_what_came_later_alone() -> None:
+async def test_a_batch_is_shown_first_and_does_not_change_later_instances() -> None:
     async with watched("operator") as (hub, person):
         ids = [await hub.start(service="shop") for _ in range(3)]
         lost = await hub.lost()
@@ -183,7 +186,7 @@ async def test_parents_and_children_lead_to_each_other() -> None:
 
 
 @asynchronous
-async def test_whatever_callers_write_is_inert_and_bounded() -> None:
+async def test_texts_of_callers_are_escaped_and_bounded() -> None:
     async with watched("admin") as (hub, person):
         run = await hub.start(service=EVIL, more=[EVIL * 100] * 500)
         await hub.submit(run, "build", tests=f"</script>{EVIL}" * 50)
@@ -195,9 +198,29 @@ async def test_whatever_callers_write_is_inert_and_bounded() -> None:
 
 
 @asynchronous
-async def test_a_search_does_not_find_what_is_masked() -> None:
+async def test_a_search_does_not_find_masked_values() -> None:
     async with watched("viewer") as (hub, person):
         run = await hub.start()
         await hub.submit(run, "build", tests=True, token="t0p-secret")
         assert rows(await person.read("instances?q=t0p-s")) == []
         assert rows(await person.read("instances?q=apiToken")) == [run]
+
+
+COUNTER: dict[str, Any] = {
+    "initialState": "open",
+    "states": {
+        "open": {"transitions": {"count": {"target": "open", "output": {"n": "$.arguments.n"}}}},
+    },
+}
+
+
+@asynchronous
+async def test_the_last_step_of_a_page_has_the_value_that_a_step_of_the_next_page_wrote() -> None:
+    async with releasing(counter=COUNTER) as releases, browsing(releases.hub) as person:
+        run = await releases.start("counter")
+        for number in range(22):
+            await releases.submit(run, "count", n=1000 + number)
+        html = await person.read(f"instances/{run}")
+        versions = re.findall(r"Version (\d+) ", html)
+        assert (versions[0], versions[-1]) == ("23", "4")
+        assert "<del>1001</del>" in html

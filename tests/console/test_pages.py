@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,9 @@ from tests.console.markup import EVIL
 from tests.gateway.importers import Turncoat, tool
 from tests.protocol.conftest import asynchronous
 from waypost.console.pages.approvals import MAX_CARDS
-from waypost.console.pages.documents import MAX_CHARACTERS, render_markdown
+from waypost.console.pages.documents import MAX_BYTES, MAX_CHARACTERS, render_markdown
 from waypost.console.pages.keys import MAX_ROWS
-from waypost.console.pages.upstreams import place_side_by_side
+from waypost.console.pages.upstreams import group_by_field, place_side_by_side
 from waypost.console.rendering import show_sentence
 
 
@@ -31,13 +33,21 @@ def test_lines_that_replace_each_other_stand_side_by_side() -> None:
     assert place_side_by_side([]) == []
 
 
+def test_a_difference_names_each_field_once() -> None:
+    difference = ["-description: Read: a", "+description: Read: b", " inputSchema: {", '+inputSchema:   "x": 1']
+    assert group_by_field(difference) == [
+        ("description", [("Read: a", "Read: b", "changed")]),
+        ("inputSchema", [("{", "{", "same"), ("", '  "x": 1', "added")]),
+    ]
+
+
 @asynchronous
 async def test_an_upstream_with_a_thousand_tools_and_changes_fits_a_page(tmp_path: Path) -> None:
     many = [tool(f"tool-{number}-{EVIL}"[:60]) for number in range(1000)]
     server = Turncoat(tmp_path, *many)
     async with importing(tmp_path, server) as (operator, hub):
         server.offer(*[{**one, "description": f"{EVIL} " * 50} for one in many])
-        await operator.told("POST", "/api/v1/upstreams/turncoat/restart")
+        await operator.fetch("POST", "/api/v1/upstreams/turncoat/restart")
         async with browsing(hub) as person:
             html = await person.read("upstreams")
             assert (len(html) <= 50_000, EVIL in html, "988 more definitions" in html) == (True, False, True)
@@ -95,14 +105,22 @@ PAYLOADS = (
     "<!-- <p> --><style>*{}</style>&lt;script&gt;",
 )
 TAG = re.compile(
-    r"</?(?:p|ul|ol|li|pre|h[3-6]|blockquote|code|strong|em)>|<pre tabindex=\"0\">"
+    r"</?(?:p|ul|ol|li|pre|h[3-6]|blockquote|code|strong|em|table|tbody|tr|th|td)>|<pre tabindex=\"0\">"
     r"|<a href=\"https?://[^\"<>]*\" rel=\"noopener noreferrer nofollow\">|</a>"
 )
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_markdown_has_only_the_tags_of_the_console(payload: str) -> None:
-    for text in (payload, f"text {payload} text", f"- {payload}", f"# {payload}", f"> {payload}", f"**{payload}**"):
+    for text in (
+        payload,
+        f"text {payload} text",
+        f"- {payload}",
+        f"# {payload}",
+        f"> {payload}",
+        f"**{payload}**",
+        f"| {payload} |\n|---|\n| {payload} |",
+    ):
         rest = TAG.sub("", render_markdown(text))
         assert not re.search(r"[<>]", rest), rest
 
@@ -114,9 +132,23 @@ def test_markdown_becomes_headings_lists_code_and_links() -> None:
         '<ol><li>d</li></ol>\n<pre tabindex="0">x &lt; y</pre>\n'
         '<p><a href="https://h.example/?a=1&amp;b=2" rel="noopener noreferrer nofollow">h</a> s <code>iii://s</code></p>'
     )
+    assert render_markdown("Of\n| a | `b` |\n|---|:-:|\n| <i> | 2 |\nend") == (
+        "<p>Of</p>\n<table><tbody><tr><th>a</th><th><code>b</code></th></tr><tr><td>&lt;i&gt;</td><td>2</td></tr>"
+        "</tbody></table>\n<p>end</p>"
+    )
     assert "10 more characters" in render_markdown("x" * (MAX_CHARACTERS + 10))
-    for hostile in ("*" * 50_000, "[" * 50_000, "`" * 50_001, "**a" * 20_000, "![](" * 20_000):
+    for hostile in (
+        "*" * 50_000,
+        "[" * 50_000,
+        "`" * 50_001,
+        "**a" * 20_000,
+        "![](" * 20_000,
+        "|" * 50_000,
+        "|-" * 20_000,
+    ):
         assert len(render_markdown(hostile)) < 200_000
+    for dense in ('"', "> a\n", "|\n|", "||\n", "- a\n", "\u4e2d", "a\n\n"):
+        assert len(render_markdown(dense * MAX_BYTES).encode()) < MAX_BYTES + 100, "a page has room for it"
 
 
 @asynchronous
@@ -142,9 +174,59 @@ async def test_entries_for_clients_are_ready_to_copy_and_name_the_hub() -> None:
         html = await person.read("connect?url=https://hub.example&name=team")
         for client in ("claude-code", "cursor", "vscode", "codex", "gemini", "opencode", "claude-desktop"):
             assert f'data-id="{client}"' in html
+        assert "&#34;mcp-remote&#34;" in html, "Claude Desktop starts programs only"
+        assert "--allow-http" not in html
+        assert "--allow-http" in await person.read("connect?url=http://hub.example")
         assert "[mcp_servers.team]" in html
         assert "https://hub.example/mcp" in html
         assert 'href="cursor://anysphere.cursor-deeplink/mcp/install?name=team' in html
         assert 'href="vscode:mcp/install?' in html
         assert "is not a URL" in await person.read("connect?url=javascript:alert(1)", status=400)
         assert "Invalid query" in await person.read("connect?name=a%20b", status=400)
+
+
+@asynchronous
+async def test_what_the_list_of_approvals_cuts_is_approved_where_all_of_it_is_shown() -> None:
+    # Quotes and tags take several times their length as HTML, so that it takes several pages.
+    service = "".join(f"{number} {EVIL} \"'" for number in range(1000))
+    async with releasing() as releases:
+        _, small = await releases.asked(service="shop")
+        run, large = await releases.asked(service=service)
+        async with browsing(releases.hub) as person:
+            html = await person.read("approvals")
+            assert (html.count('value="approve"'), html.count('value="reject"')) == (1, 2)
+            assert f'href="/console/approvals/{large}"' in html
+            assert f'href="/console/approvals/{small}"' not in html
+
+            shown, place = "", f"approvals/{large}"
+            while place:
+                html = await person.read(place)
+                assert len(html) <= 50_000
+                assert EVIL not in html
+                shown += unescape(html.partition('<pre class="code flat" tabindex="0">')[2].partition("</pre>")[0])
+                following = re.search(r'rel="next" href="/console/([^"]+)"', html)
+                assert ('value="approve"' in html) == (following is None)
+                place = "" if following is None else following[1]
+            assert json.loads(shown) == {"service": service}
+
+            digest = re.search(r'name="digest" value="([^"]+)"', html)
+            assert digest is not None
+            html = await person.act(f"approvals/{large}", "approve", digest=digest[1])
+            assert f"Approved. {run} is in shipped" in html
+            assert "does not wait any more" in html
+            assert "does not wait any more" in await person.read(f"approvals/{large}", 404)
+            assert "is not a number from 1 to 1" in await person.read(f"approvals/{small}?part=2", 400)
+            assert 'value="approve"' in await person.read(f"approvals/{small}")
+
+
+@asynchronous
+async def test_a_viewer_sees_what_waits_and_which_role_decides_without_buttons() -> None:
+    async with releasing() as releases:
+        _, approval = await releases.asked(service="shop")
+        async with browsing(releases.hub, await releases.hub.keys.create("vera", roles=["viewer"])) as vera:
+            html = await vera.read("approvals")
+            assert "1 transition waits for a decision" in html
+            assert f'data-id="{approval}"' in html
+            assert "The role lead decides about this" in html
+            assert 'value="approve"' not in html
+            assert "ship waits for the role lead" in await vera.read("")

@@ -82,6 +82,20 @@ async def test_a_person_signs_in_and_has_the_roles_of_the_token(secret: str | No
 
 
 @asynchronous
+async def test_a_sign_in_is_recorded_with_the_address_of_the_browser() -> None:
+    async with asking() as (person, provider):
+        assert (await come_back(person, *await go(person))).status == 200
+        audit = person.hub.guard.audit
+        assert audit is not None
+        await audit.written()
+        values = [entry.value for entry in await person.hub.store.audit.latest()]
+        (signed_in,) = [value for value in values if value.get("action") == "console.signed_in"]
+        keys = ("principal", "callerType", "capability", "caller")
+        expected = (f"{provider.issuer}|ada", "console", "console", "127.0.0.1")
+        assert tuple(signed_in.get(key) for key in keys) == expected
+
+
+@asynchronous
 async def test_an_answer_with_another_state_or_without_the_cookie_is_refused() -> None:
     async with asking() as (person, _):
         query, cookie = await go(person)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
@@ -13,7 +14,7 @@ from tests.protocol.conftest import asynchronous
 from waypost.console import sign_in
 from waypost.console.sign_in import MAX_WRONG_KEYS, SESSION_TTL_S, Sessions, WrongKeys
 from waypost.identity import Key, digest, new_key
-from waypost.identity.keys import make_sign_in_token
+from waypost.identity.keys import SIGN_IN_TOKEN_TTL_S, make_sign_in_token
 
 PAGES = ("", "keys", "approvals")
 
@@ -164,6 +165,34 @@ async def test_a_link_of_the_hubs_own_key_signs_in_once_and_only_on_this_machine
         assert b"was used or has expired" in again.body
 
 
+@asynchronous
+async def test_a_link_works_once_for_all_processes_that_share_the_hubs_own_key() -> None:
+    hub, key = operated_hub(rules=()), new_key()
+    hub.runtime.authentication.admit(Key("hub", digest(key), roles=("admin",)))
+    async with browsing(hub):
+        processes = [Sessions(hub.store, hub.runtime.authentication) for _ in range(4)]
+        token = make_sign_in_token(key, time.time())
+        redeemed = await asyncio.gather(*(process.redeem(token) for process in processes))
+        assert sorted(one is not None for one in redeemed) == [False, False, False, True]
+        assert await Sessions(hub.store, hub.runtime.authentication).redeem(token) is None
+
+
+@asynchronous
+async def test_used_links_are_forgotten_when_they_have_expired(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub, key = operated_hub(rules=()), new_key()
+    hub.runtime.authentication.admit(Key("hub", digest(key), roles=("admin",)))
+    async with browsing(hub):
+        sessions = Sessions(hub.store, hub.runtime.authentication)
+        for _ in range(3):
+            assert await sessions.redeem(make_sign_in_token(key, time.time())) is not None
+        assert len(await hub.store.state.page(sign_in.USED_LINKS)) == 3
+
+        later = time.time() + SIGN_IN_TOKEN_TTL_S + 2
+        monkeypatch.setattr(hub.store.database, "now", lambda: later)
+        assert await sessions.redeem(make_sign_in_token(key, later)) is not None
+        assert len(await hub.store.state.page(sign_in.USED_LINKS)) == 1
+
+
 @pytest.mark.parametrize("made_at", [-601.0, 60.0])
 @asynchronous
 async def test_a_link_that_has_expired_or_lies_about_its_time_is_refused(made_at: float) -> None:
@@ -206,7 +235,7 @@ async def test_another_site_can_neither_sign_a_visitor_in_nor_act() -> None:
 
 
 @asynchronous
-async def test_behind_a_name_of_its_own_the_console_takes_forms_and_mcp_stays_closed() -> None:
+async def test_under_a_configured_host_the_console_accepts_forms_and_the_api_refuses_the_origin() -> None:
     hub = operated_hub(rules=(), allowed_hosts=["hub.example"])
     async with browsing(hub, key=None) as person:
         name, origin = "hub.example", "https://hub.example"
@@ -237,3 +266,19 @@ async def test_any_replica_accepts_a_session() -> None:
         assert found.principal.id == "root"
         await elsewhere.end(found)
         assert (await person.visit("/console/keys")).status == 303
+
+
+@asynchronous
+async def test_processes_that_share_the_hubs_own_key_take_over_its_sessions() -> None:
+    hub, key = operated_hub(rules=()), new_key()
+    hub.runtime.authentication.admit(Key("hub", digest(key), roles=("admin",)))
+    async with browsing(hub):
+        first, second = (Sessions(hub.store, hub.runtime.authentication, name, list) for name in ("one", "two"))
+        opened = await first.open(sign_in.hash_key(key))
+        assert opened is not None
+        assert await second.find_token(opened.token) is not None
+        # A hub that does not have the key goes by the process that used it last, since the first one is gone.
+        stranger = Sessions(hub.store, operated_hub().runtime.authentication, "three", lambda: ["two"])
+        found = await stranger.find_token(opened.token)
+        assert found is not None
+        assert (found.principal.id, found.principal.roles) == ("hub", ("admin",))

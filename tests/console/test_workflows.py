@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 
-from tests.api.releasing import RELEASE
+import yaml
+
+from tests.api.releasing import RELEASE, releasing
+from tests.console.conftest import browsing
 from tests.console.markup import EVIL
 from tests.console.test_instances import rows, watched
 from tests.protocol.conftest import asynchronous
@@ -29,7 +33,7 @@ async def test_a_workflow_shows_its_graph_its_instances_by_state_and_its_finding
         assert html.count('class="box') == 3
         assert re.search(r'state=draft"><span class="clip">draft</span><span class="end-of-row num">1<', html)
         assert "finds nothing wrong" in html
-        assert "&#34;initialState&#34;: &#34;draft&#34;" in html
+        assert "initialState: draft" in html
         assert "nowhere_else" in (await person.read("workflows/lonely")).partition("findings-title")[2]
 
 
@@ -40,14 +44,14 @@ async def test_a_viewer_simulates_and_bad_numbers_are_kept() -> None:
         html = await person.act("workflows/release", "simulate", walks="20", steps="30", seed="1")
         assert "20 walks:" in html
         assert "succeeded" in html.partition('id="report"')[2]
-        assert (await hub.told("GET", "/api/v1/runs"))["runs"] == []
+        assert (await hub.fetch("GET", "/api/v1/runs"))["runs"] == []
         html = await person.act("workflows/release", "simulate", status=400, walks="many")
         assert "is not a whole number" in html
         assert 'value="many"' in html
 
 
 @asynchronous
-async def test_whatever_a_workflow_says_is_inert() -> None:
+async def test_texts_of_workflows_are_escaped() -> None:
     evil = {
         "title": EVIL,
         "description": EVIL,
@@ -61,3 +65,11 @@ async def test_whatever_a_workflow_says_is_inert() -> None:
             assert "<img src=x" not in html, page
             assert "&lt;img src=x" in html or page == "instances", page
             assert len(html.encode()) <= 50_000
+
+
+@asynchronous
+async def test_the_definition_is_shown_as_it_was_written() -> None:
+    async with releasing() as releases, browsing(releases.hub) as person:
+        html = await person.read("workflows/release")
+        shown = unescape(html.partition('<pre class="code flat" tabindex="0">')[2].partition("</pre>")[0])
+        assert yaml.safe_load(shown) == {"workflows": {"release": RELEASE}}

@@ -28,24 +28,24 @@ DEADLINE: Final = 120.0
 
 @dataclass(frozen=True)
 class Place:
-    """Where a test keeps things."""
+    """A location for the stores of a test."""
 
     adapter: str
     where: Path | str | None
 
     def database(self) -> Database:
-        """A database there; in memory each is one of its own."""
+        """A database at the location; in memory, each is a database of its own."""
         if isinstance(self.where, str):
             return PostgresDatabase(self.where)
         return SqliteDatabase(self.where)
 
     def store(self) -> Store:
-        """A store there."""
+        """A store at the location."""
         return Store(self.database())
 
 
 def place_of(adapter: str, request: pytest.FixtureRequest) -> Place:
-    """A place of a kind for one test."""
+    """A location of a kind for one test."""
     if adapter == "postgres":
         return Place(adapter, request.getfixturevalue("postgres_url"))
     if adapter == "sqlite-file":
@@ -55,19 +55,25 @@ def place_of(adapter: str, request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture(params=ADAPTERS)
 def place(request: pytest.FixtureRequest) -> Place:
-    """A place of each kind."""
+    """A location of each kind."""
     return place_of(request.param, request)
 
 
 @pytest.fixture(params=LASTING)
 def lasting_place(request: pytest.FixtureRequest) -> Place:
-    """A place of each kind that more than one store can be at."""
+    """A location of each kind that several stores can share."""
     return place_of(request.param, request)
+
+
+@pytest.fixture(autouse=True)
+def patient_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of the health may open the store first, which takes more than 2 s on a busy machine."""
+    monkeypatch.setattr("waypost.stores.store._HEALTH_TIMEOUT_S", 60.0)
 
 
 @pytest.fixture
 def store(place: Place) -> Store:
-    """A store that nobody used yet; a test `on_store` closes it."""
+    """An unused store; a test `on_store` closes it."""
     return place.store()
 
 
@@ -102,7 +108,7 @@ def on_store(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 @asynccontextmanager
 async def opened(store: Store) -> AsyncIterator[Store]:
-    """A store that is closed in the end."""
+    """A store that is closed when the block ends."""
     try:
         yield store
     finally:

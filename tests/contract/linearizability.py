@@ -1,9 +1,9 @@
 """Whether a history of reads and compare-and-swaps on one register could have happened one after the other.
 
-The register has a version, which each swap that holds moves on by one, and a writer: who swapped last. An operation
-takes effect at one point between its invocation and its return. One whose outcome nobody knows may have had its effect
-at any time after its invocation, or never. The search is that of Wing and Gong: take any operation that nobody else
-returned before, if the register allows it, and go on; states that led nowhere are remembered.
+The register has a version, which each successful swap increments, and a writer: the last to swap. An operation
+takes effect at one point between its invocation and its return. One of unknown outcome may have had its effect
+at any time after its invocation, or never. The search is that of Wing and Gong: take any operation before
+whose invocation no other returned, if the register allows it, and go on; failed states are remembered.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Literal
 
 Outcome = Literal["ok", "refused", "unknown"]
 Register = tuple[int, str]
-"""The version and who wrote it."""
+"""The version and its writer."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """Somebody read the register between two moments and saw this."""
+    """A client read the register between two moments and saw this."""
 
     invoked: int
     returned: int
     seen: Register
 
     def effects(self, register: Register) -> list[Register]:
-        """What the register may be after it; nothing if it cannot have happened then."""
+        """The possible registers after the operation; empty if it cannot have happened then."""
         return [register] if register == self.seen else []
 
 
 @dataclass(frozen=True)
 class Swap:
-    """Somebody tried to move the register on from a version between two moments."""
+    """A client tried to swap the register at a version between two moments."""
 
     invoked: int
     returned: int
@@ -41,7 +41,7 @@ class Swap:
     outcome: Outcome
 
     def effects(self, register: Register) -> list[Register]:
-        """What the register may be after it; nothing if it cannot have happened then."""
+        """The possible registers after the operation; empty if it cannot have happened then."""
         holds = register[0] == self.expected
         moved = [(self.expected + 1, self.writer)] if holds else []
         if self.outcome == "ok":
@@ -55,7 +55,7 @@ Operation = Read | Swap
 
 
 def is_linearizable(history: Sequence[Operation], start: Register, end: Register | None = None) -> bool:
-    """Whether some order of the operations explains what everybody saw, and the register at the end."""
+    """Whether some order of the operations explains every observation and the final register."""
     operations = sorted(history, key=lambda operation: operation.invoked)
     if end is not None:
         last = max((operation.returned for operation in operations), default=0) + 1

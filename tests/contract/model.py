@@ -1,4 +1,4 @@
-"""What a store does, in a few dictionaries, and the same words said to a real one."""
+"""A model of the store in a few dictionaries, and the same operations on a real store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCOPE: Final = "s"
 
 
 class Model:
-    """The store as it should be; a method says what comes of it, or raises what the store has to raise."""
+    """The expected behaviour of the store: each method returns the result, or raises the error, of the store."""
 
     def __init__(self) -> None:
         self.instances: dict[str, tuple[int, str, str]] = {}
@@ -31,7 +31,7 @@ class Model:
         """The version, the status, when it is due and the attempts."""
 
     def version(self, kind: str, name: str) -> int:
-        """At which version something is, 0 if it is not there."""
+        """The version of a record, 0 if there is none."""
         found: dict[str, tuple[Any, ...]] = getattr(self, kind)
         return int(found[name][0]) if name in found else 0
 
@@ -73,7 +73,7 @@ class Model:
         self.requests[key] = answer
         return True
 
-    def answer_anew(self, key: str, answer: str) -> None:
+    def replace_answer(self, key: str, answer: str) -> None:
         self.requests[key] = answer
 
     def put(self, name: str, version: int, value: str) -> int:
@@ -161,7 +161,7 @@ class Model:
 
 
 class Real:
-    """The same words, said to a store."""
+    """The same operations on a real store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -189,7 +189,7 @@ class Real:
     async def answer(self, key: str, answer: str) -> bool:
         return await self.store.requests.put(RequestRecord(SCOPE, key, "d", answer))
 
-    async def answer_anew(self, key: str, answer: str) -> None:
+    async def replace_answer(self, key: str, answer: str) -> None:
         await self.store.requests.replace(RequestRecord(SCOPE, key, "d", answer))
 
     async def put(self, name: str, version: int, value: str) -> int:

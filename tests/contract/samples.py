@@ -127,7 +127,7 @@ def event(number: int, *, session: str = "s", stream: str = "a", expires_at: flo
 
 
 def head_of(entry: AuditEntry) -> int:
-    """What stands for the head of a chain where no one verifies it."""
+    """A stand-in for the head of a chain that is not verified."""
     return entry.number
 
 

@@ -1,4 +1,4 @@
-"""The audit gives the same answers however its entries were gathered into blocks."""
+"""The audit gives the same answers for any division of its entries into blocks."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_a_chain_is_read_from_any_number_on(store: Store) -> None:
 
 
 @on_store
-async def test_a_chain_whose_beginning_was_let_go_is_read_from_what_is_left(store: Store) -> None:
+async def test_a_chain_with_swept_beginning_is_read_from_its_first_remaining_entry(store: Store) -> None:
     for number in range(1, 60):
         await store.audit.append(audited(number=number, at=NOW + number), head=head_of)
     assert await store.audit.sweep(NOW + 40, checkpoint_of) == 39
@@ -138,7 +138,7 @@ async def test_a_chain_whose_beginning_was_let_go_is_read_from_what_is_left(stor
 
 
 @on_store
-async def test_entries_are_let_go_within_half_a_second_and_counted_one_by_one(store: Store) -> None:
+async def test_entries_are_swept_to_within_half_a_second_and_counted(store: Store) -> None:
     entries = await filled(store, Random(4))
     limit = NOW + 3
     swept = await store.audit.sweep(limit, checkpoint_of)
@@ -151,7 +151,7 @@ async def test_entries_are_let_go_within_half_a_second_and_counted_one_by_one(st
 
 
 @on_store
-async def test_what_is_appended_together_is_few_rows(store: Store) -> None:
+async def test_entries_appended_together_are_few_rows(store: Store) -> None:
     await store.audit.append(
         *(audited(number=number, at=NOW + number / 10_000) for number in range(1, 2501)), head=head_of
     )

@@ -1,4 +1,4 @@
-"""Many writers at once: one of those who race wins, and what fails leaves its neighbours alone."""
+"""Concurrent writers: one of several racing writes wins, and a failing write does not affect others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waypost.stores.tasks import RequestRecord
 
 
 def wins(outcomes: list[Any]) -> list[Any]:
-    """What came of those who were not refused; everything else has to be the right refusal."""
+    """The results of the writes that succeeded; all others must have failed with `StaleVersion`."""
     assert all(isinstance(outcome, StaleVersion) for outcome in outcomes if isinstance(outcome, BaseException))
     return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
 
@@ -57,7 +57,7 @@ async def test_of_racing_reservations_starts_and_puts_exactly_one_happens(store:
 
 
 @on_store
-async def test_one_after_the_other_in_one_turn_are_done_in_their_order(store: Store) -> None:
+async def test_writes_of_one_turn_are_done_in_their_order(store: Store) -> None:
     await store.instances.start(instance(), NOW, 1)
 
     versions = await asyncio.gather(
@@ -87,7 +87,7 @@ async def test_a_row_may_be_added_changed_removed_and_added_in_one_turn(store: S
 
 @on_store
 @pytest.mark.parametrize("place_of_bad", [0, 31, 63])
-async def test_a_write_that_meets_a_taken_request_leaves_its_neighbours_alone(store: Store, place_of_bad: int) -> None:
+async def test_a_write_with_a_taken_request_id_does_not_affect_others(store: Store, place_of_bad: int) -> None:
     await store.requests.put(RequestRecord("s", "taken", "d", 1))
 
     def request(number: int) -> RequestRecord:
@@ -106,7 +106,7 @@ async def test_a_write_that_meets_a_taken_request_leaves_its_neighbours_alone(st
 
 
 @on_store
-async def test_of_those_who_bring_the_same_request_at_once_one_moves(store: Store) -> None:
+async def test_of_concurrent_moves_with_one_request_id_one_succeeds(store: Store) -> None:
     await asyncio.gather(*(store.instances.start(instance(id=f"i{n:02}"), NOW, 0) for n in range(20)))
 
     same = RequestRecord("s", "same", "d", 1)
@@ -122,7 +122,7 @@ async def test_of_those_who_bring_the_same_request_at_once_one_moves(store: Stor
 
 @on_store
 @pytest.mark.parametrize("bad", [{"state": "\ud800"}, {"state": object()}], ids=["surrogate", "object"])
-async def test_a_write_that_cannot_be_bound_leaves_its_neighbours_alone(store: Store, bad: dict[str, Any]) -> None:
+async def test_a_write_that_cannot_be_bound_does_not_affect_others(store: Store, bad: dict[str, Any]) -> None:
     def made(number: int) -> Any:
         return instance(id=f"i{number:02}", **(bad if number == 20 else {}))
 
@@ -137,7 +137,7 @@ async def test_a_write_that_cannot_be_bound_leaves_its_neighbours_alone(store: S
 
 
 @on_store
-async def test_somebody_who_stops_waiting_does_not_disturb_the_others(store: Store) -> None:
+async def test_a_cancelled_write_does_not_affect_others(store: Store) -> None:
     await store.open()
     waiting = [asyncio.ensure_future(store.skills.put(f"{n:02}", n)) for n in range(30)]
     await asyncio.sleep(0)
@@ -154,7 +154,7 @@ async def test_somebody_who_stops_waiting_does_not_disturb_the_others(store: Sto
 
 
 @on_store
-async def test_somebody_who_stops_waiting_for_an_answer_does_not_disturb_the_others(store: Store) -> None:
+async def test_a_cancelled_read_does_not_affect_others(store: Store) -> None:
     await store.skills.put("a", 1)
     asking = [asyncio.ensure_future(store.skills.get("a")) for _ in range(30)]
     await asyncio.sleep(0)
@@ -168,7 +168,7 @@ async def test_somebody_who_stops_waiting_for_an_answer_does_not_disturb_the_oth
 
 
 @on_store
-async def test_more_than_can_wait_are_told_to_come_back_later(store: Store) -> None:
+async def test_writes_beyond_the_queue_limit_are_refused_as_busy(store: Store) -> None:
     await store.open()
     outcomes = await asyncio.gather(
         *(store.tasks.keep_holder(f"h{n % 100}", NOW) for n in range(MAX_QUEUED_WRITES + 5)), return_exceptions=True
@@ -182,7 +182,7 @@ async def test_more_than_can_wait_are_told_to_come_back_later(store: Store) -> N
 
 
 @asynchronous
-async def test_stores_at_the_same_place_see_and_respect_each_other(lasting_place: Place) -> None:
+async def test_stores_at_one_location_see_each_others_writes(lasting_place: Place) -> None:
     async with opened(lasting_place.store()) as one, opened(lasting_place.store()) as other:
         await one.instances.start(instance(), NOW, 0)
         assert await other.instances.get("i1") == instance()

@@ -1,4 +1,4 @@
-"""What a store tells of earlier days."""
+"""Detection of persisted definitions and content in a store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOTHING = Persisted(workflows=False, content=False, hidden=False)
     ],
 )
 @asynchronous
-async def test_workflows_that_people_made_and_what_was_published_are_seen(
+async def test_persisted_workflows_and_published_content_are_detected(
     lasting_place: Place, kind: str, document_id: str, left: Persisted
 ) -> None:
     async with opened(lasting_place.store()) as store:
@@ -39,7 +39,7 @@ async def test_workflows_that_people_made_and_what_was_published_are_seen(
 
 
 @asynchronous
-async def test_both_are_seen_at_once(lasting_place: Place) -> None:
+async def test_workflows_and_content_are_detected_together(lasting_place: Place) -> None:
     async with opened(lasting_place.store()) as store:
         assert await detect_persisted(store) == NOTHING
         await store.definitions.put("workflow:a", {})
@@ -48,7 +48,7 @@ async def test_both_are_seen_at_once(lasting_place: Place) -> None:
 
 
 @asynchronous
-async def test_a_store_that_is_not_there_is_not_made_by_looking(lasting_place: Place) -> None:
+async def test_detection_does_not_create_a_missing_store(lasting_place: Place) -> None:
     async with opened(lasting_place.store()) as store:
         assert await detect_persisted(store) == NOTHING
         assert await store.database.schema_version() == 0
@@ -63,7 +63,7 @@ async def test_a_store_in_memory_is_not_even_opened() -> None:
 
 
 @asynchronous
-async def test_a_store_that_cannot_be_read_is_told_about_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_store_that_cannot_be_read_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "store.db"
     file.write_bytes(b"this is no database" * 100)
     with caplog.at_level(logging.WARNING, "waypost.stores.store"):

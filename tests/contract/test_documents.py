@@ -1,4 +1,4 @@
-"""Documents of six kinds, state, and what was answered to requests."""
+"""Documents of six kinds, state, and stored answers to requests."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_a_value_is_added_changed_and_removed_by_its_version(store: Store)
 
 
 @on_store
-async def test_values_are_paged_by_scope_and_scopes_are_told(store: Store) -> None:
+async def test_values_are_paged_by_scope_and_scopes_are_listed(store: Store) -> None:
     for scope, key in (("b", "2"), ("a", "1"), ("b", "1"), ("B", "9"), ("a", "10")):
         await store.state.put(scope, key, scope + key)
 
@@ -110,7 +110,7 @@ async def test_the_first_answer_to_a_request_stays(store: Store) -> None:
 
 
 @on_store
-async def test_an_answer_is_replaced_where_that_is_asked_for(store: Store) -> None:
+async def test_an_answer_is_replaced_on_request(store: Store) -> None:
     later = RequestRecord("ada", "r1", "d2", {"answer": 43}, NOW + 1)
 
     await store.requests.put(RequestRecord("ada", "r1", "d1", {"answer": 42}, NOW))
@@ -124,7 +124,7 @@ async def test_an_answer_is_replaced_where_that_is_asked_for(store: Store) -> No
 
 
 @on_store
-async def test_answers_are_forgotten_when_their_time_is_over_and_some_never(store: Store) -> None:
+async def test_answers_are_swept_after_their_expiry_and_those_without_one_stay(store: Store) -> None:
     for key, expires_at in {"old": NOW, "new": NOW + 10, "ever": 0.0}.items():
         await store.requests.put(RequestRecord("ada", key, "d", None, expires_at))
 

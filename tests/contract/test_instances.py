@@ -1,7 +1,10 @@
-"""Instances: starting, reserving and moving them, and what is asked about them."""
+"""Instances: starting, reserving, moving and querying them."""
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
 import pytest
 
 from tests.contract.conftest import on_store
@@ -40,7 +43,7 @@ async def test_an_id_that_is_taken_cannot_start_again(store: Store) -> None:
 
 
 @on_store
-async def test_a_move_changes_everything_it_says_and_adds_to_the_history(store: Store) -> None:
+async def test_a_move_changes_the_instance_and_adds_to_the_history(store: Store) -> None:
     await store.instances.start(instance(), NOW, "start")
     moved = instance(state="paid", status="done", due_at=NOW + 5, value={"n": 1})
 
@@ -49,6 +52,35 @@ async def test_a_move_changes_everything_it_says_and_adds_to_the_history(store: 
         version=2, state="paid", status="done", due_at=NOW + 5, value={"n": 1}
     )
     assert await store.instances.history("i1", after=1) == [HistoryEntry(2, NOW + 1, {"event": "pay"})]
+
+
+@on_store
+@pytest.mark.parametrize("request_", [None, REQUEST])
+async def test_moves_that_keep_their_state_or_status_are_committed_as_others_are(
+    store: Store, request_: RequestRecord | None
+) -> None:
+    at_first = instance()
+    moves = {"same": (at_first.state, at_first.status), "state": ("next", at_first.status), "both": ("end", "done")}
+    await asyncio.gather(*(store.instances.start(instance(id=name), NOW, 1) for name in moves))
+    moved = [instance(id=name, state=to[0], status=to[1], value=name) for name, to in moves.items()]
+    requests = [None if request_ is None else msgspec.structs.replace(request_, key=one.id) for one in moved]
+    before = (at_first.state, at_first.status)
+
+    versions = await asyncio.gather(
+        *(store.instances.commit(one, NOW, 2, "", asked, before) for one, asked in zip(moved, requests, strict=True))
+    )
+
+    assert versions == [2, 2, 2]
+    assert [await store.instances.get(one.id) for one in moved] == [
+        msgspec.structs.replace(one, version=2) for one in moved
+    ]
+    assert [await store.requests.get("ada", name) for name in moves] == requests
+    with pytest.raises(StaleVersion, match="version"):
+        await store.instances.commit(moved[0], NOW, 3, "", None, before)
+
+    unlike_stored = instance(id="both", version=2, state="resumed", status="done")
+    assert await store.instances.commit(unlike_stored, NOW, 3, "", None, ("resumed", "done")) == 3
+    assert await store.instances.get("both") == msgspec.structs.replace(unlike_stored, version=3)
 
 
 @on_store
@@ -78,7 +110,7 @@ async def test_an_instance_that_is_not_there_cannot_be_moved_reserved_or_release
 
 
 @on_store
-async def test_a_reservation_is_shown_and_keeps_others_out(store: Store) -> None:
+async def test_a_reservation_is_shown_and_excludes_others(store: Store) -> None:
     await store.instances.start(instance(), NOW, 1)
 
     assert await store.instances.reserve("i1", 1, MINE)
@@ -102,7 +134,7 @@ async def test_a_reservation_is_bound_to_the_version(store: Store, version: int)
 
 
 @on_store
-async def test_whoever_holds_the_reservation_moves_the_instance_and_gives_it_back(store: Store) -> None:
+async def test_a_move_by_the_holder_of_the_reservation_releases_it(store: Store) -> None:
     await store.instances.start(instance(), NOW, 1)
     await store.instances.reserve("i1", 1, MINE)
 
@@ -115,7 +147,7 @@ async def test_whoever_holds_the_reservation_moves_the_instance_and_gives_it_bac
 
 
 @on_store
-async def test_an_abandoned_reservation_is_taken_over_and_its_holder_comes_too_late(store: Store) -> None:
+async def test_an_expired_reservation_is_taken_over_and_its_old_holder_is_refused(store: Store) -> None:
     await store.instances.start(instance(), NOW, 1)
     await store.instances.reserve("i1", 1, MINE)
 
@@ -210,7 +242,7 @@ async def test_instances_that_are_due_come_the_longest_due_first(store: Store) -
 
 
 @on_store
-async def test_instances_whose_reservation_ran_out_are_abandoned(store: Store) -> None:
+async def test_instances_with_an_expired_reservation_are_abandoned(store: Store) -> None:
     for name, until in {"free": 0.0, "long": NOW - 9, "short": NOW - 1, "held": NOW}.items():
         await store.instances.start(instance(id=name), NOW, 1)
         if until:
@@ -225,7 +257,7 @@ async def test_instances_whose_reservation_ran_out_are_abandoned(store: Store) -
 
 
 @on_store
-async def test_a_move_that_came_to_nothing_is_settled_and_leaves_a_note(store: Store) -> None:
+async def test_a_failed_move_releases_its_reservation_and_leaves_a_note(store: Store) -> None:
     await store.instances.start(instance(), NOW, 1)
     await store.instances.reserve("i1", 1, MINE)
     settled = instance(state="elsewhere", status="stuck", due_at=NOW + 9, value={"n": 2})
@@ -242,7 +274,7 @@ async def test_a_move_that_came_to_nothing_is_settled_and_leaves_a_note(store: S
 
 @on_store
 @pytest.mark.parametrize(("version", "token"), [(1, ""), (1, "theirs"), (2, "mine"), (0, "mine")])
-async def test_a_move_is_settled_by_its_holder_only(store: Store, version: int, token: str) -> None:
+async def test_only_the_holder_of_a_reservation_can_settle_a_move(store: Store, version: int, token: str) -> None:
     await store.instances.start(instance(), NOW, 1)
     await store.instances.reserve("i1", 1, MINE)
 
@@ -256,7 +288,7 @@ async def test_a_move_is_settled_by_its_holder_only(store: Store, version: int, 
 
 
 @on_store
-async def test_an_instance_that_nobody_holds_is_settled_too_and_one_that_is_not_there_is_not(store: Store) -> None:
+async def test_an_unreserved_instance_can_be_settled_and_a_missing_one_cannot(store: Store) -> None:
     await store.instances.start(instance(), NOW, 1)
 
     await store.instances.settle(instance(status="stuck"), NOW, "halted")
@@ -294,7 +326,7 @@ async def test_notes_come_in_order_and_only_so_many(store: Store) -> None:
 
 
 @on_store
-async def test_instances_that_are_reserved_come_in_the_order_of_their_ids_however_long_they_are_held(
+async def test_reserved_instances_come_in_the_order_of_their_ids(
     store: Store,
 ) -> None:
     for name in ("c", "a", "B", "free", "done"):
@@ -311,7 +343,7 @@ async def test_instances_that_are_reserved_come_in_the_order_of_their_ids_howeve
 
 
 @on_store
-async def test_an_instance_that_somebody_moves_is_not_due_until_it_is_free_again(store: Store) -> None:
+async def test_a_reserved_instance_is_not_due_until_it_is_released(store: Store) -> None:
     await store.instances.start(instance(due_at=NOW), NOW, 1)
     await store.instances.reserve("i1", 1, MINE)
     assert await store.instances.due(NOW) == []

@@ -30,7 +30,7 @@ async def test_a_job_is_added_once(store: Store) -> None:
 
 
 @on_store
-async def test_jobs_that_are_due_are_leased_the_longest_due_first_and_nobody_else_gets_them(store: Store) -> None:
+async def test_due_jobs_are_leased_exclusively_with_the_longest_due_first(store: Store) -> None:
     for name, due_at in {"later": NOW + 1, "b": NOW, "a": NOW, "late": NOW - 5}.items():
         await store.jobs.add("mail", name, name, due_at)
     await store.jobs.add("post", "other", "other", NOW)
@@ -48,7 +48,7 @@ async def test_jobs_that_are_due_are_leased_the_longest_due_first_and_nobody_els
 
 
 @on_store
-async def test_a_lease_that_ran_out_is_taken_by_others_and_its_holder_comes_too_late(store: Store) -> None:
+async def test_an_expired_lease_is_taken_over_and_its_old_holder_is_refused(store: Store) -> None:
     await store.jobs.add("mail", "j1", 1, NOW)
     (mine,) = await leased(store)
     (theirs,) = await leased(store, NOW + 30, NOW + 60)
@@ -78,7 +78,7 @@ async def test_a_lease_is_kept_for_longer(store: Store) -> None:
 
 
 @on_store
-async def test_a_job_that_is_put_back_is_taken_again_later(store: Store) -> None:
+async def test_a_retried_job_is_leased_again_later(store: Store) -> None:
     await store.jobs.add("mail", "j1", 1, NOW)
     (job,) = await leased(store)
 
@@ -93,7 +93,7 @@ async def test_a_job_that_is_put_back_is_taken_again_later(store: Store) -> None
 
 
 @on_store
-async def test_a_job_that_is_given_up_is_kept_and_not_taken(store: Store) -> None:
+async def test_an_abandoned_job_is_kept_and_not_leased(store: Store) -> None:
     await store.jobs.add("mail", "j1", 1, NOW)
     (job,) = await leased(store)
 
@@ -109,7 +109,7 @@ async def test_a_job_that_is_given_up_is_kept_and_not_taken(store: Store) -> Non
 
 
 @on_store
-async def test_the_next_job_that_is_due_is_told(store: Store) -> None:
+async def test_the_time_of_the_next_due_job_is_found(store: Store) -> None:
     assert await store.jobs.next_due("mail") is None
 
     await store.jobs.add("mail", "a", 1, NOW + 5)
@@ -130,7 +130,7 @@ async def test_jobs_are_paged_by_queue(store: Store) -> None:
 
 
 @on_store
-async def test_workers_who_lease_at_once_never_share_a_job(store: Store) -> None:
+async def test_concurrent_leases_never_share_a_job(store: Store) -> None:
     await asyncio.gather(*(store.jobs.add("mail", f"j{number:03}", number, NOW) for number in range(60)))
 
     taken = [job.id for some in await asyncio.gather(*(leased(store) for _ in range(12))) for job in some]
@@ -176,7 +176,7 @@ async def test_entries_of_all_chains_are_read_from_the_latest_on_all_or_by_decis
 
 
 @on_store
-async def test_old_entries_are_swept_when_somebody_says_so(store: Store) -> None:
+async def test_old_audit_entries_are_swept_on_request(store: Store) -> None:
     for number in range(1, 5):
         await store.audit.append(audited(number=number, at=NOW + number), head=head_of)
 

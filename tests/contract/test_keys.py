@@ -103,7 +103,7 @@ IDS = [repr(key[:4]) for key in NO_KEYS]
 
 @on_store
 @pytest.mark.parametrize("key", NO_KEYS, ids=IDS)
-async def test_what_is_no_key_finds_nothing(store: Store, key: str) -> None:
+async def test_an_invalid_key_finds_nothing(store: Store, key: str) -> None:
     await store.instances.start(instance(), NOW, 1)
 
     assert {name: found for name, ask in BY_KEY.items() if (found := await ask(store, key))} == {}
@@ -119,7 +119,7 @@ async def test_a_name_that_cannot_be_one_finds_nothing_or_is_refused(store: Stor
 
 @on_store
 @pytest.mark.parametrize("key", NO_KEYS, ids=IDS)
-async def test_nothing_is_added_under_what_is_no_key(store: Store, key: str) -> None:
+async def test_nothing_is_added_under_an_invalid_key(store: Store, key: str) -> None:
     for add in ADDS.values():
         with pytest.raises(StoreError, match="cannot be"):
             await add(store, key)
@@ -128,14 +128,14 @@ async def test_nothing_is_added_under_what_is_no_key(store: Store, key: str) -> 
 
 @on_store
 @pytest.mark.parametrize("key", NO_KEYS, ids=IDS)
-async def test_what_cannot_be_there_cannot_be_changed(store: Store, key: str) -> None:
+async def test_a_record_with_an_invalid_key_cannot_be_changed(store: Store, key: str) -> None:
     for change in CHANGES.values():
         with pytest.raises(StoreError):
             await change(store, key)
 
 
 @on_store
-async def test_pages_are_in_the_order_of_bytes_whatever_the_keys(store: Store) -> None:
+async def test_pages_are_in_the_byte_order_of_any_keys(store: Store) -> None:
     shuffled = random.Random(5).sample(KEYS, len(KEYS))
     await asyncio.gather(*(store.skills.put(key, key) for key in shuffled))
     await asyncio.gather(*(store.state.put("scope", key, key) for key in shuffled))

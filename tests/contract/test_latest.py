@@ -40,7 +40,7 @@ async def test_every_instance_comes_once_with_the_newest_first(
 
 @pytest.mark.parametrize("name", ["a\0b", "n" * 513, ""])
 @on_store
-async def test_nobody_has_a_name_that_cannot_be_kept(store: Store, name: str) -> None:
+async def test_a_filter_by_a_name_that_cannot_be_stored_finds_nothing(store: Store, name: str) -> None:
     await filled(store)
     assert await store.instances.latest(found_by=InstanceFilter(principal=name)) == []
     assert await store.instances.latest(found_by=InstanceFilter(definition=name)) == []
@@ -63,7 +63,7 @@ async def test_nobody_has_a_name_that_cannot_be_kept(store: Store, name: str) ->
     ],
 )
 @on_store
-async def test_instances_are_found_by_what_they_are_and_hold(
+async def test_instances_are_filtered_by_definition_state_status_and_text(
     store: Store, found_by: InstanceFilter, wanted: list[str]
 ) -> None:
     for record in (

@@ -1,4 +1,4 @@
-"""Every instance behaves like one register, whoever reads and moves it from wherever."""
+"""Every instance behaves like one register for all clients and stores."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_register_at_the_end_has_to_fit_too() -> None:
 
 
 class Client:
-    """Reads instances and moves them on, and writes down what it saw and when."""
+    """A client that reads and moves instances, and records what it saw and when."""
 
     def __init__(self, name: str, store: Store, clock: Callable[[], int], seed: int) -> None:
         self.history: defaultdict[str, list[Operation]] = defaultdict(list)
@@ -122,7 +122,7 @@ class Client:
 
 
 async def assert_linearizable(stores: Sequence[Store], seed: int) -> None:
-    """Let clients loose on stores at one place, then look at what they saw."""
+    """Run clients on stores at one location, then check their histories."""
     clock = itertools.count().__next__
     for number in range(INSTANCES):
         await stores[0].instances.start(instance(id=f"i{number}", state="start"), NOW, "start")
@@ -133,7 +133,7 @@ async def assert_linearizable(stores: Sequence[Store], seed: int) -> None:
     for number in range(INSTANCES):
         name = f"i{number}"
         history = [operation for client in clients for operation in client.history[name]]
-        end = await settled(stores, name)
+        end = await read_after_writes(stores, name)
         assert is_linearizable(history, START, end), f"seed {seed}, {name}: {history}"
         moves = end[0] - 1
         assert count(history, "ok") <= moves <= count(history, "ok") + count(history, "unknown")
@@ -143,8 +143,8 @@ async def assert_linearizable(stores: Sequence[Store], seed: int) -> None:
     assert await stores[0].check() == []
 
 
-async def settled(stores: Sequence[Store], name: str) -> Register:
-    """The instance once every store has written what it still had in hand."""
+async def read_after_writes(stores: Sequence[Store], name: str) -> Register:
+    """The instance once every store has written its queue."""
     for store in stores:
         await store.tasks.keep_holder("settled", NOW)
     found = await stores[0].instances.get(name)

@@ -1,4 +1,4 @@
-"""Whatever is asked of a store, in whatever order and however many at once, it does what a few dictionaries do."""
+"""A store behaves like the model for any operations, in any order and concurrently."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OFF_BY = st.sampled_from([0, 0, 0, 0, -1, 1])
 
 
 class Action(NamedTuple):
-    """Something to ask for; a version, if it takes one, is the second argument."""
+    """An operation; its version, if it takes one, is the second argument."""
 
     name: str
     versioned: str | None
@@ -50,7 +50,7 @@ ACTIONS = st.one_of(
     action("renew", TOKENS),
     action("release", TOKENS),
     st.builds(Action, st.just("answer"), st.none(), st.just(0), st.tuples(st.sampled_from(KEYS), TEXTS)),
-    st.builds(Action, st.just("answer_anew"), st.none(), st.just(0), st.tuples(st.sampled_from(KEYS), TEXTS)),
+    st.builds(Action, st.just("replace_answer"), st.none(), st.just(0), st.tuples(st.sampled_from(KEYS), TEXTS)),
     action("put", TEXTS, versioned="documents"),
     action("remove", versioned="documents"),
     action("keep", TEXTS, versioned="values"),
@@ -105,7 +105,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.runner.close()
 
     def _compare(self, asked: list[Action]) -> None:
-        """Ask the model one after the other, then the store for all of it at once."""
+        """Run the operations on the model in sequence, then on the store concurrently."""
         given, expected = [], []
         for one in asked:
             arguments = list(one.given)
@@ -144,24 +144,24 @@ def run_machine(fresh: Callable[[], Store], examples: int, steps: int) -> None:
     )
 
 
-def test_a_store_in_memory_does_what_the_model_does() -> None:
+def test_a_store_in_memory_behaves_like_the_model() -> None:
     run_machine(Place("sqlite-memory", None).store, examples=80, steps=30)
 
 
-def test_a_store_whose_writer_is_in_a_hurry_does_what_the_model_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_writes_all_rows_at_once_behaves_like_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "_STATEMENT_S", -1.0)  # every statement takes all its rows at once
 
     run_machine(Place("sqlite-memory", None).store, examples=40, steps=30)
 
 
-def test_a_store_in_a_file_does_what_the_model_does(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_store_in_a_file_behaves_like_the_model(tmp_path_factory: pytest.TempPathFactory) -> None:
     def fresh() -> Store:
         return Place("sqlite-file", tmp_path_factory.mktemp("model") / "store.db").store()
 
     run_machine(fresh, examples=40, steps=30)
 
 
-def test_a_store_on_a_server_does_what_the_model_does(postgres_url: str) -> None:
+def test_a_store_on_a_server_behaves_like_the_model(postgres_url: str) -> None:
     place = Place("postgres", postgres_url)
     names = ", ".join(table.name for table in schema.TABLES)
     asyncio.run(_make_tables(place))

@@ -1,4 +1,4 @@
-"""The revision of a kind of documents: a small number that moves with every change, whoever makes it."""
+"""The revision of a kind of documents: a number that every change of any store increments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_a_value_that_is_counted_moves_the_revision_of_its_scope(store: St
 
 
 @on_store
-async def test_what_is_refused_moves_no_revision(store: Store) -> None:
+async def test_a_refused_write_does_not_change_the_revision(store: Store) -> None:
     await store.skills.put("a", 1)
     for version in (0, 2):
         with pytest.raises(StaleVersion):
@@ -51,7 +51,7 @@ async def test_what_is_refused_moves_no_revision(store: Store) -> None:
 
 
 @on_store
-async def test_reading_moves_no_revision(store: Store) -> None:
+async def test_a_read_does_not_change_the_revision(store: Store) -> None:
     await store.skills.put("a", 1)
     await store.skills.get("a")
     await store.skills.page()

@@ -1,4 +1,4 @@
-"""Secrets of the configuration are not in the rows that hold what tools answered, nor stay in those of before."""
+"""Secrets of the configuration are not stored with results of tools, and are removed from older rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def dump(store: Store) -> str:
 
 
 def said(secret: str) -> dict[str, Any]:
-    """What a tool answers."""
+    """The result of a tool."""
     return {
         "content": [{"type": "text", "text": f"It is {secret}."}],
         "structuredContent": {"a": [secret], "n": 4711474711},
@@ -38,7 +38,7 @@ def said(secret: str) -> dict[str, Any]:
 
 
 async def write_everything(store: Store, secret: str) -> None:
-    """A row of each kind that a tool's answer is in."""
+    """Write a row of each kind that holds a tool's result."""
     await store.tasks.save(task(id="t", status="completed", result=said(secret), status_message=secret))
     answer = encode({"jsonrpc": "2.0", "id": 1, "result": said(secret)}).decode()
     log = encode({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": secret}}).decode()
@@ -50,7 +50,7 @@ async def write_everything(store: Store, secret: str) -> None:
 
 
 async def assert_readable(store: Store) -> None:
-    """All rows can be read as before, with something else in the place of the secret."""
+    """Check that all rows can be read, with a placeholder for the secret."""
     found = await store.tasks.load("t")
     assert found is not None and found.result is not None
     assert (found.status, found.status_message) == ("completed", "[REDACTED]")
@@ -63,7 +63,7 @@ async def assert_readable(store: Store) -> None:
 
 @pytest.mark.parametrize("secret", SECRETS)
 @on_store
-async def test_what_a_tool_answers_is_stored_without_secrets(store: Store, secret: str) -> None:
+async def test_results_of_tools_are_stored_without_secrets(store: Store, secret: str) -> None:
     store.set_secrets([secret])
     await write_everything(store, secret)
     await assert_readable(store)
@@ -74,7 +74,7 @@ async def test_what_a_tool_answers_is_stored_without_secrets(store: Store, secre
 
 @pytest.mark.parametrize("secret", SECRETS)
 @asynchronous
-async def test_rows_of_before_are_cleaned_once(lasting_place: Place, secret: str) -> None:
+async def test_older_rows_are_redacted_once(lasting_place: Place, secret: str) -> None:
     async with opened(lasting_place.store()) as store:
         await write_everything(store, secret)
         await store.sessions.save(session(id="x", assigns={"token": secret}))

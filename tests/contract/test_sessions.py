@@ -1,4 +1,4 @@
-"""Sessions, the log of their events, tasks, and who is alive."""
+"""Sessions, the log of their events, tasks, and live holders."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_deleted_session_is_gone_with_its_events_and_may_be_deleted_agai
 
 
 @on_store
-async def test_sessions_nobody_came_back_to_are_swept_and_those_kept_by_a_save_are_not(store: Store) -> None:
+async def test_unused_sessions_are_swept_and_recently_saved_ones_are_not(store: Store) -> None:
     await store.sessions.save(session())
 
     assert await store.sessions.sweep(time.time()) == 0
@@ -136,7 +136,7 @@ async def test_tasks_are_paged_by_principal_in_the_order_of_their_ids(store: Sto
 
 
 @on_store
-async def test_the_tasks_somebody_runs_are_told_with_their_versions(store: Store) -> None:
+async def test_the_tasks_of_a_holder_are_listed_with_their_versions(store: Store) -> None:
     await store.tasks.save(task(id="a"))
     await store.tasks.save(await store.tasks.save(task(id="b")))
     await store.tasks.save(task(id="c", holder="hub-2"))
@@ -148,7 +148,7 @@ async def test_the_tasks_somebody_runs_are_told_with_their_versions(store: Store
 
 
 @on_store
-async def test_tasks_whose_time_is_over_are_swept(store: Store) -> None:
+async def test_expired_tasks_are_swept(store: Store) -> None:
     await store.tasks.save(task(id="old", expires_at=NOW))
     await store.tasks.save(task(id="new", expires_at=NOW + 10))
 
@@ -158,7 +158,7 @@ async def test_tasks_whose_time_is_over_are_swept(store: Store) -> None:
 
 
 @on_store
-async def test_a_holder_is_alive_until_it_said_or_until_it_leaves(store: Store) -> None:
+async def test_a_holder_is_alive_until_its_deadline_or_until_it_leaves(store: Store) -> None:
     await store.tasks.keep_holder("hub-1", NOW)
     assert await store.tasks.is_holder_alive("hub-1", NOW)
     assert not await store.tasks.is_holder_alive("hub-1", NOW + 1)

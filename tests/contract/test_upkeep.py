@@ -72,7 +72,7 @@ async def test_a_store_opens_when_it_is_first_used_and_may_be_opened_again(store
 
 
 @on_store
-async def test_a_closed_store_is_not_open_and_closes_again_without_a_word(store: Store) -> None:
+async def test_a_store_can_be_closed_twice(store: Store) -> None:
     await store.close()
     await store.skills.put("a", 1)
     await store.close()
@@ -82,7 +82,7 @@ async def test_a_closed_store_is_not_open_and_closes_again_without_a_word(store:
 
 
 @on_store
-async def test_what_was_written_is_there_when_the_same_store_is_used_again(store: Store) -> None:
+async def test_a_reopened_store_has_its_records(store: Store) -> None:
     await fill(store)
     before = await content(store)
     await store.close()
@@ -92,7 +92,7 @@ async def test_what_was_written_is_there_when_the_same_store_is_used_again(store
 
 
 @asynchronous
-async def test_what_was_written_is_there_for_the_next_store(lasting_place: Place) -> None:
+async def test_the_next_store_at_the_location_has_the_records(lasting_place: Place) -> None:
     async with opened(lasting_place.store()) as first:
         assert first.database.is_durable
         await fill(first)
@@ -103,7 +103,7 @@ async def test_what_was_written_is_there_for_the_next_store(lasting_place: Place
 
 
 @asynchronous
-async def test_what_is_waiting_when_the_store_closes_is_written(place: Place) -> None:
+async def test_queued_writes_are_done_when_the_store_closes(place: Place) -> None:
     store = place.store()
     await store.open()
     waiting = [asyncio.ensure_future(store.skills.put(f"{number}", number)) for number in range(20)]
@@ -116,7 +116,7 @@ async def test_what_is_waiting_when_the_store_closes_is_written(place: Place) ->
 
 
 @on_store
-async def test_only_what_is_over_is_swept_and_counted(store: Store) -> None:
+async def test_only_expired_records_are_swept_and_counted(store: Store) -> None:
     soon, over = time.time() + 3600, time.time() - 1
     await store.tasks.save(task(id="old", expires_at=over))
     await store.tasks.save(task(id="new", expires_at=soon))
@@ -138,7 +138,7 @@ async def test_only_what_is_over_is_swept_and_counted(store: Store) -> None:
 
 
 @on_store
-async def test_a_sound_store_has_nothing_to_complain_of(store: Store) -> None:
+async def test_the_check_of_a_sound_store_finds_nothing(store: Store) -> None:
     assert await store.check() == []
     await fill(store)
     assert await store.check() == []
@@ -208,7 +208,7 @@ async def test_a_backup_of_an_empty_store_is_an_empty_store(store: Store, tmp_pa
 
 
 @asynchronous
-async def test_where_there_is_no_store_there_is_no_backup_and_no_store_afterwards(
+async def test_a_backup_of_a_missing_store_is_refused_and_does_not_create_it(
     lasting_place: Place, tmp_path: Path
 ) -> None:
     async with opened(lasting_place.store()) as store:
@@ -219,7 +219,7 @@ async def test_where_there_is_no_store_there_is_no_backup_and_no_store_afterward
 
 
 @on_store
-async def test_the_step_of_the_tables_is_told_without_taking_it(store: Store) -> None:
+async def test_reading_the_schema_version_does_not_migrate(store: Store) -> None:
     if store.database.is_durable:
         assert await store.database.schema_version() == 0
         assert await store.database.schema_version() == 0
@@ -229,7 +229,7 @@ async def test_the_step_of_the_tables_is_told_without_taking_it(store: Store) ->
 
 
 @on_store
-async def test_what_grows_is_counted(store: Store) -> None:
+async def test_instances_tasks_and_sessions_are_counted(store: Store) -> None:
     assert await store.counts() == {"instances": 0, "tasks": 0, "sessions": 0}
     await fill(store)
     await store.instances.start(instance(id="i2"), NOW, 1)
@@ -270,7 +270,7 @@ async def test_a_backup_is_one_moment_while_others_write(store: Store, tmp_path:
 
 
 @on_store
-async def test_vacuum_forgets_what_is_over_and_keeps_the_rest(store: Store) -> None:
+async def test_vacuum_removes_expired_records_and_keeps_the_rest(store: Store) -> None:
     await fill(store)
     before = await content(store)
     await store.events.append([event(number, stream="old", expires_at=1.0) for number in range(50)])

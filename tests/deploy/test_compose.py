@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from tests.nats import BINARY as NATS
-from tests.nats import free_port
+from tests.ports import free_port
 from tests.postgres import postgres_server as postgres_server
 from tests.postgres import postgres_url as postgres_url
 from waypost.runtime.runtime import STOP_TIMEOUT_S

@@ -45,7 +45,7 @@ def run_helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def render(*settings: str) -> str:
-    """What Helm makes of the chart."""
+    """The manifests that Helm renders from the chart."""
     options = [word for setting in settings for word in ("--set", setting)]
     done = run_helm("template", "hub", CHART, "--namespace", "tools", *options)
     assert done.returncode == 0, done.stderr
@@ -68,13 +68,13 @@ def container() -> dict[str, Any]:
     return dict(found)
 
 
-def test_helm_finds_nothing_to_say_about_the_chart() -> None:
+def test_helm_lint_finds_nothing() -> None:
     done = run_helm("lint", "--strict", CHART)
     assert done.returncode == 0, done.stdout
     assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == __version__
 
 
-def test_by_default_there_is_what_three_replicas_need() -> None:
+def test_the_defaults_render_the_manifests_of_three_replicas() -> None:
     found = read(render())
     assert set(found) == {"ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"}
     assert found["Deployment"]["spec"]["replicas"] == 3
@@ -96,7 +96,7 @@ def test_kubernetes_knows_every_field(everything: str, version: str, tmp_path: P
     ]
 
 
-def test_what_selects_pods_selects_those_of_the_deployment(everything: str) -> None:
+def test_selectors_match_the_pods_of_the_deployment(everything: str) -> None:
     found = read(everything)
     pod = found["Deployment"]["spec"]["template"]
     labels = pod["metadata"]["labels"].items()

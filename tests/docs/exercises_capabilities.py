@@ -172,7 +172,11 @@ async def exercise_failures(client: TestClient, _hub: Hub) -> None:
     assert await refusal(client.read_resource(pear)) == (not_found, f"Resource not found: {pear}", {"uri": pear})
     assert (await client.read_resource("stock://apple")).text == "3"
     assert await refusal(client.get_prompt("sell", {"item": "pear"})) == (-32000, "We do not sell pear.", None)
-    assert await refusal(client.get_prompt("sell")) == (-32602, "Invalid arguments: item: is required", None)
+    assert await refusal(client.get_prompt("sell")) == (
+        -32602,
+        "Invalid arguments for prompt sell: item: is required",
+        None,
+    )
     assert await refusal(client.get_prompt("nope")) == (-32602, "Unknown prompt: nope", None)
     assert await refusal(client.request("nope")) == (-32601, "Method not found: nope", None)
 
@@ -256,4 +260,6 @@ async def exercise_completion(client: TestClient, _hub: Hub) -> None:
 async def exercise_prompts_yaml(client: TestClient, _hub: Hub) -> None:
     written = await client.get_prompt("send-email", {"to": "{{ 7 * 7 }}", "tone": "warm"})
     assert written.text == "Write an email to {{ 7 * 7 }}.\nIts tone is warm.\n"
-    assert (await refusal(client.get_prompt("send-email")))[1] == "Invalid arguments: to: is required"
+    assert (await refusal(client.get_prompt("send-email")))[
+        1
+    ] == "Invalid arguments for prompt send-email: to: is required"

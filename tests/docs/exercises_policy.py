@@ -135,7 +135,8 @@ async def exercise_policies_in_python(client: TestClient, hub: Hub) -> None:
     locked = await refusal(client.call_tool("unlock"))
     assert locked[:2] == (-32000, "permission 'keys' is not granted to anonymous")
     failed = [(await client.call_tool("saw")).text for _ in range(4)]
-    assert failed == ["Tool crashed: OSError: no blade"] * 3 + ["Circuit open for saw, retry in 10 s"]
+    assert failed[:3] == ["Tool crashed: OSError: no blade"] * 3
+    assert failed[3].startswith("Circuit open for saw, retry in ")
     assert hub.guard.audit is not None
     await hub.guard.audit.written()
     entries = await hub.store.audit.latest(100, decision="deny")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import io
 import re
+import tokenize
 import tomllib
 from pathlib import Path
 from typing import Final
@@ -118,10 +120,11 @@ def test_a_broken_link_is_noticed() -> None:
 
 
 MODULE: Final = re.compile(r"`((?:[a-z_]+/)+[a-z_]+\.py)`")
-PRIVATE_WORDS: Final = re.compile(
-    r"\b(somebody|anybody|nobody|everybody|whoever|told|lets? in|look(?:s|ed|ing)? after|in vain|on whose behalf)\b",
-    re.IGNORECASE,
+PRIVATE: Final = (
+    r"somebody|anybody|nobody|everybody|whoever|told|lets? in|look(?:s|ed|ing)? after|in vain|on whose behalf"
 )
+PRIVATE_WORDS: Final = re.compile(rf"\b({PRIVATE})\b", re.IGNORECASE)
+PRIVATE_PARTS: Final = re.compile(rf"(?:^|_)({PRIVATE.replace(' ', '_')})s?(?=_|$)", re.IGNORECASE)
 
 
 TEMPLATES: Final = sorted((ROOT / "src" / "waypost" / "console" / "templates").glob("*.html"))
@@ -142,6 +145,15 @@ def test_a_template_uses_plain_words(path: Path) -> None:
 )
 def test_a_module_uses_plain_words(path: Path) -> None:
     assert PRIVATE_WORDS.findall(path.read_text()) == []
+
+
+@pytest.mark.parametrize("directory", sorted(one.name for one in (ROOT / "tests").iterdir() if any(one.glob("*.py"))))
+def test_names_in_tests_are_plain_words(directory: str) -> None:
+    modules = [path for path in (ROOT / "tests" / directory).rglob("*.py") if "node_modules" not in path.parts]
+    tokens = (token for path in modules for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline))
+    assert {
+        token.string for token in tokens if token.type == tokenize.NAME and PRIVATE_PARTS.search(token.string)
+    } == set()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
@@ -270,7 +282,7 @@ def packages() -> list[str]:
     return list(re.findall(r"^\| `(\w+)` \|", page("architecture.md"), re.MULTILINE))
 
 
-SHARED = {"runtime.core", "runtime.component", "runtime.feed", "runtime.peers", "runtime.replicas"}
+SHARED = {"runtime.core", "runtime.component", "runtime.feed", "runtime.replicas"}
 """The modules of `runtime` that every component imports; `tests/test_layers.py` defines their place."""
 
 

@@ -93,7 +93,7 @@ def test_keys_of_mcp_flowgate_are_translated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("model", "key"), [(model, key) for model, keys in IDLE.items() for key in keys])
 def test_the_page_names_every_key_without_effect(model: type[Struct], key: str) -> None:
-    table = PORT.partition("Keys without effect")[2].partition("Only files are migrated")[0]
+    table = PORT.partition("(`CFG064`):\n\n")[2].partition("\n\n")[0]
     clients = (DOCS / "upstreams.md").read_text().partition("## Servers of a client")[2].partition("\n## ")[0]
     assert f"`{key}`" in (clients if model is ClientServer or key == "inputs" else table)
 

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import pytest
 
 from tests.docs.pages import DOCS, ROOT
 from tests.docs.test_commands import BIN, HOME, agrees
+from tests.ports import free_port
 
 REAL: Final = bool(os.environ.get("WAYPOST_NEWCOMER_INSTALLS"))
 """Whether the commands that install something really run, as `make newcomer` has it."""
@@ -40,8 +40,7 @@ class Newcomer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self._known = {"127.0.0.1:8420": f"127.0.0.1:{self._port}"}
         self._hub: subprocess.Popen[bytes] | None = None
         self.ran: list[str] = []

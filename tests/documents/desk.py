@@ -50,8 +50,8 @@ class Engine:
         return await maybe_await(self.functions[function_id](payload))
 
 
-class BrokenShelf:
-    """A shelf that nobody can reach."""
+class UnreachableStore:
+    """A document store that cannot be reached."""
 
     async def get(self, kind: Kind, key: str) -> Data | None:
         raise StoreUnavailable("the state is away")
@@ -70,7 +70,7 @@ class BrokenShelf:
 
 
 class Desk:
-    """A registry, who calls it, and what it told."""
+    """A registry, its callers, and the changes it announced."""
 
     def __init__(
         self,
@@ -114,12 +114,12 @@ class Desk:
         self.on_update(uri)
 
     async def call(self, function_id: str, payload: Any = None, sender: str = "") -> Any:
-        """What a function of the registry answers to a worker."""
+        """The answer of a registry function to a worker."""
         call = Call(function_id, Raw(msgspec.json.encode(payload)), sender=sender)
         return msgspec.json.decode(await self.functions[function_id].run(call))
 
     async def refusal(self, function_id: str, payload: Any = None, sender: str = "") -> str:
-        """How a function of the registry fails."""
+        """The error message of a registry function."""
         try:
             answer = await self.call(function_id, payload, sender)
         except InvocationFailed as error:
@@ -145,7 +145,7 @@ class Desk:
         return contents["mimeType"], contents["text"]
 
     async def unread(self, uri: str) -> str:
-        """Why there is nothing to read at a URI."""
+        """The error message of reading a URI."""
         return await self.refusal("skills::resources-read", {"uri": uri})
 
 
@@ -159,7 +159,7 @@ async def desk(
     scopes: Scopes | None = None,
     sources: Sequence[Source] = (),
 ) -> AsyncIterator[Desk]:
-    """A registry over a store of its own, the state of an engine, or another shelf."""
+    """A registry over its own store, the state of an engine, or another document store."""
     store, engine = Store(SqliteDatabase(None)), Engine()
     if shelf == "store":
         shelf = HubDocumentStore(store)

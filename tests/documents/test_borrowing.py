@@ -1,4 +1,4 @@
-"""Skills that stand elsewhere, such as in folders, beside those that were registered."""
+"""Skills of folders next to registered skills."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Folder:
         self.found = list(documents)
 
     def documents(self) -> list[SourceDocument]:
-        """What is there now."""
+        """The current documents."""
         return self.found
 
 
 @asynchronous
-async def test_skills_of_folders_are_listed_read_and_fetched_like_all_others() -> None:
+async def test_skills_of_folders_are_listed_read_and_fetched() -> None:
     async with desk(sources=[Folder(document("pdf", "# PDF\n\nForms."), document("skills", "# No"))]) as it:
         await it.skill("mine", "# Mine iii://pdf")
 
@@ -46,7 +46,7 @@ async def test_skills_of_folders_are_listed_read_and_fetched_like_all_others() -
 
 
 @asynchronous
-async def test_a_worker_may_not_take_the_place_of_a_folders_skill_but_an_operator_may() -> None:
+async def test_an_operator_may_replace_a_folders_skill_but_a_worker_may_not() -> None:
     async with desk(sources=[Folder(document("pdf", "# PDF"))]) as it:
         other = {"id": "pdf", "skill": "# Other"}
         assert "belongs to folder:/docs" in await it.refusal("skills::register", other, "bob")
@@ -60,7 +60,7 @@ async def test_a_worker_may_not_take_the_place_of_a_folders_skill_but_an_operato
 
 
 @asynchronous
-async def test_a_folders_skill_comes_before_a_workers_whoever_was_first(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_folders_skill_takes_precedence_over_an_older_one_of_a_worker(caplog: pytest.LogCaptureFixture) -> None:
     folder, registry = Folder(), Registry()
     async with desk(sources=[folder], registry=registry) as it:
         await it.content.refresh()
@@ -74,8 +74,8 @@ async def test_a_folders_skill_comes_before_a_workers_whoever_was_first(caplog: 
         assert [row["owner"] for row in (await it.call("skills::list"))["skills"]] == ["folder:/docs"]
         assert registry.resource("iii://pdf").id == "iii://{skill_id}"
         assert "belongs to folder:/docs" in await it.refusal("skills::register", {"id": "pdf", "skill": "# 2"}, "bob")
-        told = [line for line in caplog.messages if "is left out" in line]
-        assert told == ["skills: pdf is left out while a folder of the hub has another of that name"]
+        answer = [line for line in caplog.messages if "is left out" in line]
+        assert answer == ["skills: pdf is left out while a folder of the hub has another of that name"]
 
         folder.found = []
         await it.content.refresh()
@@ -84,7 +84,7 @@ async def test_a_folders_skill_comes_before_a_workers_whoever_was_first(caplog: 
 
 
 @asynchronous
-async def test_a_worker_may_take_back_what_is_left_out_and_nobody_hears_of_it() -> None:
+async def test_a_worker_may_unregister_a_shadowed_skill_without_a_notification() -> None:
     folder = Folder()
     async with desk(sources=[folder], registry=Registry()) as it:
         await it.content.refresh()
@@ -101,7 +101,7 @@ async def test_a_worker_may_take_back_what_is_left_out_and_nobody_hears_of_it() 
 
 
 @asynchronous
-async def test_changes_of_folders_are_told_when_they_are_loaded_again() -> None:
+async def test_changes_of_folders_are_announced_after_a_refresh() -> None:
     folder, registry = Folder(document("pdf", "# PDF")), Registry()
     async with desk(sources=[folder], registry=registry) as it:
         await it.content.refresh()
@@ -118,7 +118,7 @@ async def test_changes_of_folders_are_told_when_they_are_loaded_again() -> None:
 
 
 @asynchronous
-async def test_skills_of_folders_are_no_second_resources_of_the_hub() -> None:
+async def test_skills_of_folders_are_not_added_as_resources_again() -> None:
     registry = Registry()
     async with desk(sources=[Folder(document("pdf", "# PDF"))], registry=registry) as it:
         await it.content.refresh()
@@ -127,7 +127,7 @@ async def test_skills_of_folders_are_no_second_resources_of_the_hub() -> None:
 
 
 @asynchronous
-async def test_a_folders_skill_is_hinted_at_again_when_what_stood_in_its_place_is_gone() -> None:
+async def test_a_folders_skill_is_suggested_again_when_its_replacement_is_removed() -> None:
     async with desk(sources=[Folder(document("again", "# Again"))]) as it:
         assert '"again"' in await it.unread("iii://agian")
         await it.skill("again", "# Over")

@@ -1,4 +1,4 @@
-"""The same documents as resources and prompts of a hub."""
+"""Registered skills and prompts as resources and prompts of a hub."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import asynchronous
-from tests.documents.desk import BrokenShelf, Desk, desk
+from tests.documents.desk import Desk, UnreachableStore, desk
 from waypost import Hub, RemoteError
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.context import Context
@@ -25,13 +25,13 @@ GREET = [{"name": "name", "description": "Whom", "required": True}, {"name": "to
 
 
 class Served(Desk):
-    """A registry that is part of a hub, and a client of that."""
+    """The registry of a hub, and a client of the hub."""
 
     hub: Hub
     client: TestClient
 
     async def failure(self, uri: str) -> RemoteError:
-        """How reading fails."""
+        """The error of reading a URI."""
         with pytest.raises(RemoteError) as caught:
             await self.client.read_resource(uri)
         return caught.value
@@ -39,7 +39,7 @@ class Served(Desk):
 
 @asynccontextmanager
 async def served(shelf: str | DocumentStore = "store", version: str = V2025_11_25) -> AsyncIterator[Served]:
-    """A hub with a registry that has loaded what is on its shelf."""
+    """A hub with a registry that has loaded its documents."""
     hub = Hub("content", version="1")
     async with desk(shelf, registry=hub.registry) as plain:
         it = Served(plain.shelf, plain.engine, hub.registry, within=1.0)
@@ -52,7 +52,7 @@ async def served(shelf: str | DocumentStore = "store", version: str = V2025_11_2
 
 @pytest.mark.parametrize("version", [V2025_11_25, V2026_07_28])
 @asynchronous
-async def test_clients_see_what_the_functions_answer(version: str) -> None:
+async def test_clients_get_the_same_lists_and_contents_as_workers(version: str) -> None:
     async with served(version=version) as it:
         it.engine.functions["demo::health"] = lambda _: {"ok": True}
         it.engine.functions["demo::write"] = lambda given: f"Greet {given['name']}."
@@ -78,15 +78,15 @@ async def test_clients_see_what_the_functions_answer(version: str) -> None:
 
 
 @asynchronous
-async def test_what_is_not_there_is_an_unknown_resource_with_a_hint() -> None:
+async def test_a_missing_skill_is_an_unknown_resource_with_a_suggestion() -> None:
     async with served() as it:
         await it.skill("resend/email")
         hinted = await it.failure("iii://resend/emial")
         old = await it.failure("iii://x/demo::guide")
         malformed = await it.failure("iii://a//b")
-        nobody = await it.failure("iii://fn/demo/gone")
+        missing = await it.failure("iii://fn/demo/gone")
 
-        assert (hinted.code, old.code, malformed.code, nobody.code) == (-32002,) * 4
+        assert (hinted.code, old.code, malformed.code, missing.code) == (-32002,) * 4
         assert 'Skill not found: resend/emial; did you mean "resend/email"?' in str(hinted)
         assert "Skill not found: x/demo::guide" in str(old)
         assert "iii://fn/demo/guide" in str(old)
@@ -94,7 +94,7 @@ async def test_what_is_not_there_is_an_unknown_resource_with_a_hint() -> None:
 
 
 @asynchronous
-async def test_what_cannot_be_read_is_a_failure_with_its_reason() -> None:
+async def test_a_section_that_cannot_be_read_is_an_error_with_its_reason() -> None:
     async with served() as it:
 
         def broken(_: Any) -> str:
@@ -110,7 +110,7 @@ async def test_what_cannot_be_read_is_a_failure_with_its_reason() -> None:
 
 
 @asynchronous
-async def test_changes_reach_clients_once_each() -> None:
+async def test_clients_get_one_notification_per_change() -> None:
     async with served() as it:
         seen: list[Change] = []
         it.hub.registry.subscribe(seen.append)
@@ -137,7 +137,7 @@ async def test_changes_reach_clients_once_each() -> None:
 
 
 @asynchronous
-async def test_a_name_that_stands_elsewhere_is_refused() -> None:
+async def test_a_name_that_the_hub_uses_already_is_refused() -> None:
     async with served() as it:
 
         @it.hub.prompt
@@ -157,7 +157,7 @@ async def test_a_name_that_stands_elsewhere_is_refused() -> None:
 
 
 @asynchronous
-async def test_what_others_put_on_the_shelf_comes_and_goes_when_it_is_loaded_again() -> None:
+async def test_changes_by_others_in_the_store_are_applied_by_a_refresh() -> None:
     async with served("state") as it:
         row = {"id": "a", "skill": "# A", "registered_at": "1"}
         it.engine.state["skills", "a"] = row
@@ -179,7 +179,7 @@ async def test_what_others_put_on_the_shelf_comes_and_goes_when_it_is_loaded_aga
 
 
 @asynchronous
-async def test_what_changes_while_the_shelf_is_read_is_not_undone() -> None:
+async def test_a_refresh_does_not_undo_changes_made_while_it_reads() -> None:
     async with served("state") as it:
         before, reading, go_on = it.engine.functions["state::list"], asyncio.Event(), asyncio.Event()
 
@@ -202,7 +202,7 @@ async def test_what_changes_while_the_shelf_is_read_is_not_undone() -> None:
 
 
 @asynchronous
-async def test_the_names_of_others_are_left_alone_until_they_are_free() -> None:
+async def test_a_stored_prompt_with_a_taken_name_is_added_when_the_name_is_free() -> None:
     async with served("state") as it:
 
         @it.hub.prompt
@@ -255,9 +255,9 @@ async def test_a_skill_is_found_by_its_title_and_first_paragraph() -> None:
 
 
 @asynchronous
-async def test_a_broken_shelf_still_has_an_index_to_read() -> None:
+async def test_the_index_is_readable_while_the_store_is_unreachable() -> None:
     registry = Registry()
-    async with desk(BrokenShelf(), registry=registry) as it:
+    async with desk(UnreachableStore(), registry=registry) as it:
         with pytest.raises(Exception, match="the state is away"):
             await it.content.refresh()
 
@@ -266,9 +266,9 @@ async def test_a_broken_shelf_still_has_an_index_to_read() -> None:
 
 
 @asynchronous
-async def test_a_change_is_told_even_if_nobody_waits_for_its_answer() -> None:
+async def test_a_change_is_announced_even_if_its_caller_is_cancelled() -> None:
     async with desk("state") as it:
-        writing, go_on, told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        writing, go_on, answer = asyncio.Event(), asyncio.Event(), asyncio.Event()
         before = it.engine.functions["state::set"]
 
         async def slow(given: Any) -> None:
@@ -277,11 +277,11 @@ async def test_a_change_is_told_even_if_nobody_waits_for_its_answer() -> None:
             before(given)
 
         it.engine.functions["state::set"] = slow
-        it.on_change = told.set
+        it.on_change = answer.set
         registering = asyncio.ensure_future(it.skill("a"))
         await writing.wait()
         registering.cancel()
         with pytest.raises(asyncio.CancelledError):
             await registering
         go_on.set()
-        await told.wait()
+        await answer.wait()

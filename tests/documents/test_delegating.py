@@ -1,4 +1,4 @@
-"""A hub that keeps no skills and prompts itself shows those that a worker keeps."""
+"""A hub without a registry of its own serves the skills and prompts of a worker that has one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from waypost.documents import delegation
 from waypost.documents.delegation import Settings
 from waypost.documents.documents import HUB
 from waypost.policy import Rule
-from waypost.runtime import runtime
 from waypost.settings import Settings as HubSettings
 from waypost.settings import Workers
 from waypost.testing import TestClient, connect
@@ -34,13 +33,13 @@ LISTS = ("skills::resources-list", "skills::resources-templates", "prompts::mcp-
 
 
 def listed(hub: Hub) -> set[str]:
-    """What clients find of skills and prompts."""
+    """The skills and prompts that clients can list."""
     return {row.id for kind in (Kind.RESOURCE, Kind.TEMPLATE, Kind.PROMPT) for row in hub.registry[kind]}
 
 
 @asynccontextmanager
 async def delegated(hub: Hub | None = None) -> AsyncIterator[tuple[Hub, TestClient, Worker]]:
-    """A hub without a registry, a registry, and a worker that has published something."""
+    """A hub without a registry, its client, and a worker that has published a skill and a prompt."""
     hub = hub or without_registry()
     async with at_work(hub) as client, registry(hub), working(hub, "mailer") as worker:
         worker.register_function("mail::write", lambda given: f"Write to {given.get('to', 'all')}.")
@@ -53,20 +52,22 @@ async def delegated(hub: Hub | None = None) -> AsyncIterator[tuple[Hub, TestClie
 
 
 async def refusal(answer: Any) -> RemoteError:
-    """How a request fails."""
+    """The error of a request."""
     with pytest.raises(RemoteError) as caught:
         await answer
     return caught.value
 
 
 @asynchronous
-async def test_clients_see_what_the_functions_of_the_worker_answer() -> None:
+async def test_clients_get_the_lists_and_contents_of_the_worker() -> None:
     async with delegated() as (_, client, worker):
-        told = {name: await worker.trigger(name) for name in LISTS}
-        assert await client.list_resources() == told["skills::resources-list"]["resources"][::-1]
+        outcome = {name: await worker.trigger(name) for name in LISTS}
+        assert await client.list_resources() == outcome["skills::resources-list"]["resources"][::-1]
         templates = await client.list_resource_templates()
-        assert sorted(templates, key=str) == sorted(told["skills::resources-templates"]["resourceTemplates"], key=str)
-        assert await client.list_prompts() == told["prompts::mcp-list"]["prompts"]
+        assert sorted(templates, key=str) == sorted(
+            outcome["skills::resources-templates"]["resourceTemplates"], key=str
+        )
+        assert await client.list_prompts() == outcome["prompts::mcp-list"]["prompts"]
         for uri in ("iii://mail", "iii://skills", "iii://fn/mail/health"):
             read = await worker.trigger("skills::resources-read", {"uri": uri})
             assert (await client.read_resource(uri))["contents"] == read["contents"]
@@ -76,23 +77,25 @@ async def test_clients_see_what_the_functions_of_the_worker_answer() -> None:
 
 
 @asynchronous
-async def test_it_is_told_which_function_did_not_answer() -> None:
-    hub = hub_for_workers(workers={"port": 0, "registry": False, "state_timeout": 0.2})
-    async with at_work(hub) as client, registry(hub, Settings(state_timeout_ms=400)), wired(hub) as worker:
+async def test_the_error_names_the_function_that_did_not_answer() -> None:
+    # Long enough to store the prompt, and for the registry to answer before the hub gives it up.
+    hub = hub_for_workers(workers={"port": 0, "registry": False, "state_timeout": 2.0})
+    async with at_work(hub) as client, registry(hub, Settings(state_timeout_ms=1500)), wired(hub) as worker:
         await worker.offer("h::hang")
         prompt = {"name": "hang", "description": "Hangs.", "function_id": "h::hang"}
         await worker.result("prompts::register", prompt)
         await until(lambda: "hang" in listed(hub))
         refused = await refusal(client.get_prompt("hang"))
-        assert "trigger h::hang: it did not answer within 0.4 s" in str(refused)
+        assert "trigger h::hang: it did not answer within 1.5 s" in str(refused)
 
 
 @asynchronous
-async def test_what_is_not_there_is_unknown_and_told_as_the_worker_tells_it() -> None:
+async def test_an_unknown_skill_is_reported_with_the_message_of_the_worker() -> None:
     async with delegated() as (hub, client, worker):
         unknown = await refusal(client.read_resource("iii://mial"))
-        assert "Skill not found: mial; did you mean" in str(unknown)
-        assert await refusal(client.read_resource("iii://fn/state/get")) != unknown
+        assert str(unknown).startswith("Resource not found: iii://mial (Skill not found: mial; did you mean")
+        failed = await refusal(client.read_resource("iii://fn/state/get"))
+        assert "Resource not found" not in str(failed)
         await worker.trigger("prompts::unregister", {"name": "send"})
         await until(lambda: "send" not in listed(hub))
         assert "Unknown prompt: send" in str(await refusal(client.get_prompt("send")))
@@ -124,7 +127,7 @@ async def test_changes_of_the_worker_reach_clients() -> None:
 
 
 @asynchronous
-async def test_lists_are_empty_without_a_registry_and_when_it_has_left() -> None:
+async def test_lists_are_empty_without_a_registry_and_after_it_disconnects() -> None:
     hub = without_registry()
     async with at_work(hub) as client:
         assert (await client.list_prompts(), await client.list_resources()) == ([], [])
@@ -136,7 +139,7 @@ async def test_lists_are_empty_without_a_registry_and_when_it_has_left() -> None
 
 
 @asynchronous
-async def test_a_registry_that_takes_over_is_asked_anew() -> None:
+async def test_a_registry_that_takes_over_is_listed_again() -> None:
     hub = without_registry()
     async with at_work(hub), working(hub, "second") as second:
         async with registry(hub) as first:
@@ -150,7 +153,7 @@ async def test_a_registry_that_takes_over_is_asked_anew() -> None:
 
 
 @asynchronous
-async def test_what_makes_no_sense_is_left_out_and_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_entries_are_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     hub = without_registry()
     async with at_work(hub) as client, working(hub) as worker:
         worker.register_function("prompts::mcp-list", lambda: {"prompts": [{"name": 5}, {"name": "fine"}]})
@@ -180,7 +183,7 @@ def test_contents_that_cannot_be_used_are_an_error(answer: Any, says: str) -> No
 
 
 @asynchronous
-async def test_a_registry_that_does_not_answer_is_asked_again(
+async def test_a_registry_that_does_not_answer_is_retried(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(delegation, "_RETRY_DELAY_S", 0.01)
@@ -201,7 +204,7 @@ async def test_a_registry_that_does_not_answer_is_asked_again(
 
 
 @asynchronous
-async def test_a_burst_of_changes_is_followed_by_few_questions() -> None:
+async def test_a_burst_of_registrations_causes_at_most_one_change_each() -> None:
     async with delegated() as (hub, _, worker):
         seen: list[Change] = []
         hub.registry.subscribe(seen.append)
@@ -212,7 +215,7 @@ async def test_a_burst_of_changes_is_followed_by_few_questions() -> None:
 
 
 @asynchronous
-async def test_rules_about_uris_and_prompts_hold_for_what_a_worker_keeps() -> None:
+async def test_rules_apply_to_the_uris_and_prompts_of_a_worker() -> None:
     rule = Rule(name="no-mail", type="mcp_restriction", config={"tool_pattern": "mail"}, hide=True)
     hub = hub_for_workers(workers={"port": 0, "registry": False}, policies=[rule])
     async with delegated(hub) as (_, client, _worker):
@@ -221,7 +224,7 @@ async def test_rules_about_uris_and_prompts_hold_for_what_a_worker_keeps() -> No
 
 
 @asynchronous
-async def test_what_the_hub_has_itself_comes_first() -> None:
+async def test_a_prompt_of_the_hub_takes_precedence() -> None:
     hub = without_registry()
 
     @hub.prompt
@@ -238,7 +241,7 @@ async def test_what_the_hub_has_itself_comes_first() -> None:
 
 
 @asynchronous
-async def test_what_an_earlier_process_left_in_the_store_does_not_bring_the_registry_of_the_hub_back(
+async def test_skills_left_in_the_store_do_not_enable_the_registry_of_the_hub(
     tmp_path: Path,
 ) -> None:
     store = f"sqlite:///{tmp_path / 'hub.db'}"
@@ -252,7 +255,7 @@ async def test_what_an_earlier_process_left_in_the_store_does_not_bring_the_regi
 
 
 @asynchronous
-async def test_a_registry_that_does_not_say_when_something_changes_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_registry_that_refuses_change_triggers_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(_: Bound) -> None:
         raise InvocationFailed("Nobody is told anything.")
 
@@ -264,7 +267,7 @@ async def test_a_registry_that_does_not_say_when_something_changes_is_told_of(ca
 
 
 @asynchronous
-async def test_a_registry_whose_changes_are_observed_is_heard_of_on_behalf_of_the_hub() -> None:
+async def test_the_hub_observes_a_registry_with_its_own_principal() -> None:
     hub = without_registry()
     async with at_work(hub), wired(hub) as wire:
         await wire.send("registerfunction", id="skills::changed", observe={"legacy_trigger_type": "skills::on-change"})
@@ -281,11 +284,7 @@ async def test_a_registry_whose_changes_are_observed_is_heard_of_on_behalf_of_th
     assert not list(hub.workers.triggers.bindings)
 
 
-def test_what_a_registry_changes_is_seen_at_the_replica_that_it_is_not_connected_to(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runtime, "REFRESH_INTERVAL_S", 3600.0)  # only a message can tell of a change
-
+def test_changes_of_a_registry_reach_the_other_replica(postgres_url: str) -> None:
     async def scenario() -> None:
         settings = HubSettings(workers=Workers(port=0, registry=False))
         async with replicas(postgres_url, settings) as (a, b), registry(a.hub), working(a.hub, "mailer") as worker:

@@ -1,4 +1,4 @@
-"""The thirteen functions and the two kinds of trigger, as workers know them."""
+"""The thirteen functions and the two trigger types of the registry."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VALUES = st.recursive(
 
 
 @asynchronous
-async def test_the_functions_are_declared_as_workers_know_them() -> None:
+async def test_the_functions_are_declared_as_in_the_interface() -> None:
     async with desk() as it:
         declared = [
             {
@@ -55,7 +55,7 @@ async def test_the_functions_are_declared_as_workers_know_them() -> None:
         )
 
 
-def test_the_kinds_of_trigger_are_declared_as_workers_know_them() -> None:
+def test_the_trigger_types_are_declared_as_in_the_interface() -> None:
     assert {(kind.id, kind.description) for kind in TRIGGER_TYPES.values()} == {
         (kind["name"], kind["description"]) for kind in INTERFACE["triggers"]
     }
@@ -64,7 +64,7 @@ def test_the_kinds_of_trigger_are_declared_as_workers_know_them() -> None:
 
 
 @asynchronous
-async def test_answers_fit_the_schemas_that_are_declared() -> None:
+async def test_answers_match_the_declared_schemas() -> None:
     async with desk() as it:
         it.engine.functions["demo::write"] = lambda _: "Hi"
         given: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What rules hide is in nobody's index, list, search or hint whom it is denied to; what they only deny is."""
+"""Hidden documents are in no index, list, search or suggestion; denied ones are listed."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ async def published(*rules: Rule, **options: Any) -> AsyncIterator[tuple[Hub, Te
 
 
 async def index(hub: Hub, who: Principal) -> str:
-    """The index as somebody with a key reads it, without its head."""
+    """The index that a principal reads, without its heading."""
     (read,) = await hub.core.pipeline.read("iii://skills", DetachedCaller(who, FROM_OUTSIDE))
     assert isinstance(read, TextContents)
     return read.text.partition("detail.\n\n")[2]
 
 
 async def everything(client: TestClient) -> list[str]:
-    """All that a client finds anywhere, in one list."""
+    """The lists and the index that a client gets, as text."""
     answers = [
         await client.list_resources(),
         await client.list_prompts(),
@@ -77,7 +77,7 @@ async def everything(client: TestClient) -> list[str]:
 
 
 @asynchronous
-async def test_what_a_rule_hides_is_in_no_list_of_clients() -> None:
+async def test_hidden_documents_are_in_no_list_of_a_client() -> None:
     async with published(HIDDEN) as (_, client, _worker):
         assert [one["uri"] for one in await client.list_resources()] == ["iii://sales", "iii://skills"]
         assert [one["name"] for one in await client.list_prompts()] == ["sales-report"]
@@ -86,7 +86,7 @@ async def test_what_a_rule_hides_is_in_no_list_of_clients() -> None:
 
 
 @asynchronous
-async def test_what_a_rule_only_denies_stays_listed_and_is_refused_when_it_is_read() -> None:
+async def test_denied_documents_are_listed_but_cannot_be_read() -> None:
     async with published(DENIED) as (_, client, _worker):
         assert [one["uri"] for one in await client.list_resources()] == NOTHING_HIDDEN
         assert (await client.read_resource("iii://skills")).text.endswith(ALL)
@@ -100,7 +100,7 @@ async def test_what_a_rule_only_denies_stays_listed_and_is_refused_when_it_is_re
 
 
 @asynchronous
-async def test_everybody_reads_the_index_of_what_they_may_see() -> None:
+async def test_a_principal_reads_an_index_without_hidden_documents() -> None:
     async with published(FROM_EVE) as (hub, client, _worker):
         assert await index(hub, ADA) == ALL
         assert await index(hub, EVE) == "- [`sales`](iii://sales) — Sales\n"
@@ -110,7 +110,7 @@ async def test_everybody_reads_the_index_of_what_they_may_see() -> None:
 
 
 @asynchronous
-async def test_fetching_shows_no_more_of_the_index_than_reading_it() -> None:
+async def test_fetching_hides_the_same_documents_as_reading() -> None:
     async with published(FROM_EVE) as (hub, _client, _worker):
         for who, sees in ((ADA, True), (EVE, False)):
             caller = DetachedCaller(who, FROM_OUTSIDE)
@@ -123,7 +123,7 @@ async def test_fetching_shows_no_more_of_the_index_than_reading_it() -> None:
 
 
 @asynchronous
-async def test_an_index_of_which_all_is_hidden_says_that_there_is_nothing() -> None:
+async def test_an_index_with_only_hidden_documents_is_empty() -> None:
     rule = Rule(name="few", type="allow_list", config={"allow": ["iii://skills"]}, callers=("mcp",), hide=True)
     async with published(rule) as (_hub, client, _worker):
         assert (await client.read_resource("iii://skills")).text.endswith("_No skills are currently registered._\n")
@@ -132,7 +132,7 @@ async def test_an_index_of_which_all_is_hidden_says_that_there_is_nothing() -> N
 
 
 @asynchronous
-async def test_no_hint_names_what_is_hidden() -> None:
+async def test_hidden_documents_are_not_suggested() -> None:
     async with published(HIDDEN) as (_, client, worker):
         with pytest.raises(RemoteError) as caught:
             await client.read_resource("iii://finanse")
@@ -146,26 +146,26 @@ async def test_no_hint_names_what_is_hidden() -> None:
 
 
 @asynchronous
-async def test_the_gateway_neither_shows_nor_finds_what_is_hidden() -> None:
+async def test_the_gateway_neither_lists_nor_finds_hidden_documents() -> None:
     hub = hub_for_workers(policies=[HIDDEN])
     hub.runtime.gateway.offer()
     async with at_work(hub) as client, working(hub, "books") as worker:
         await worker.publish_skill("finance", "# Finance\n\nInvoices.")
         await worker.publish_skill("sales", "# Sales\n\nInvoices.")
 
-        async def told() -> str:
+        async def look_for_sales() -> str:
             home = await client.call_tool("gateway.home", {})
             found = await client.call_tool("gateway.search", {"query": "invoices", "kind": "document"})
             return str((home.structured, found.structured))
 
-        seen = await told()
+        seen = await look_for_sales()
         assert ("iii://finance" in seen, seen.count("iii://sales") > 1) == (False, True)
         hub.guard.policy.replace([])
-        assert (await told()).count("iii://finance") > 1
+        assert (await look_for_sales()).count("iii://finance") > 1
 
 
 @asynchronous
-async def test_workers_are_shown_what_the_rules_about_them_let_them_see() -> None:
+async def test_workers_list_only_documents_that_are_not_hidden_from_them() -> None:
     async with published(FROM_EVE) as (hub, _client, books), working(hub, "eve") as eve:
 
         async def seen_by(worker: Worker) -> list[list[str]]:
@@ -194,7 +194,7 @@ async def test_workers_are_shown_what_the_rules_about_them_let_them_see() -> Non
 
 
 @asynchronous
-async def test_a_worker_gets_no_prompt_and_reads_no_skill_that_is_denied_to_it() -> None:
+async def test_a_worker_cannot_get_a_prompt_or_read_a_skill_that_is_denied_to_it() -> None:
     async with published(FROM_EVE) as (hub, _client, books), working(hub, "eve") as eve:
         for function, given in (
             ("prompts::mcp-get", {"name": "finance-report"}),
@@ -218,7 +218,7 @@ async def test_a_rule_about_clients_hides_nothing_from_workers() -> None:
 
 
 @asynchronous
-async def test_a_worker_hears_of_no_change_of_what_is_hidden_from_it() -> None:
+async def test_a_worker_gets_no_trigger_for_hidden_documents() -> None:
     async with published(FROM_EVE) as (hub, _client, books), working(hub, "eve") as eve:
         heard: asyncio.Queue[Any] = asyncio.Queue()
         for kind in ("skills", "prompts"):
@@ -234,10 +234,10 @@ async def test_a_worker_hears_of_no_change_of_what_is_hidden_from_it() -> None:
 
 
 @asynchronous
-async def test_an_operator_sees_everything_whatever_is_hidden() -> None:
-    everybody = Rule(name="all", type="permission_override", config={"permission": "*"}, hide=True)
+async def test_an_operator_sees_hidden_documents() -> None:
+    everyone = Rule(name="all", type="permission_override", config={"permission": "*"}, hide=True)
     async with published(FROM_EVE) as (hub, _client, _books):
-        hub.guard.policy.replace([everybody])
+        hub.guard.policy.replace([everyone])
         assert [one["id"] for one in (await hub.documents.skills.list())["skills"]] == [
             "finance",
             "finance/tax",
@@ -252,7 +252,7 @@ def of_folder(pattern: str, *, hide: bool) -> Rule:
 
 @pytest.mark.parametrize("pattern", ["skill://closed/", "iii://closed"])
 @asynchronous
-async def test_a_rule_about_a_file_of_a_folder_holds_at_both_of_its_uris(tmp_path: Path, pattern: str) -> None:
+async def test_a_rule_about_a_file_of_a_folder_applies_to_both_of_its_uris(tmp_path: Path, pattern: str) -> None:
     skill(tmp_path, "open")
     skill(tmp_path, "closed", {"more.md": "# More"})
     hub = hub_for_workers(policies=[of_folder(pattern, hide=True)]).add_skills(tmp_path)
@@ -271,7 +271,7 @@ async def test_a_rule_about_a_file_of_a_folder_holds_at_both_of_its_uris(tmp_pat
 
 
 @asynchronous
-async def test_one_file_of_a_folders_skill_is_hidden_by_itself(tmp_path: Path) -> None:
+async def test_a_single_file_of_a_folders_skill_can_be_hidden(tmp_path: Path) -> None:
     skill(tmp_path, "pdf", {"internal.md": "# Internal", "forms.md": "# Forms"})
     hub = hub_for_workers(policies=[of_folder("skill://pdf/internal.md", hide=True)]).add_skills(tmp_path)
     async with at_work(hub) as client:
@@ -280,7 +280,7 @@ async def test_one_file_of_a_folders_skill_is_hidden_by_itself(tmp_path: Path) -
 
 
 @asynchronous
-async def test_looking_whether_a_uri_may_be_read_takes_no_place_of_its_reader(tmp_path: Path) -> None:
+async def test_checking_access_to_a_uri_uses_no_slot_of_the_caller(tmp_path: Path) -> None:
     skill(tmp_path, "pdf")
     hub = hub_for_workers(max_running=1, policies=[DENIED]).add_skills(tmp_path)
     async with at_work(hub) as client:
@@ -291,7 +291,7 @@ async def test_looking_whether_a_uri_may_be_read_takes_no_place_of_its_reader(tm
 
 
 @asynchronous
-async def test_nobody_hears_of_a_document_whose_file_is_hidden_from_them(tmp_path: Path) -> None:
+async def test_clients_get_no_notification_about_a_document_with_a_hidden_file(tmp_path: Path) -> None:
     closed, _ = skill(tmp_path, "closed"), skill(tmp_path, "open")
     hub = hub_for_workers(policies=[of_folder("skill://closed/", hide=True)]).add_skills(tmp_path)
     hidden, seen = "iii://closed", "iii://open"
@@ -319,7 +319,7 @@ async def test_nobody_hears_of_a_document_whose_file_is_hidden_from_them(tmp_pat
 
 
 @asynchronous
-async def test_a_worker_hears_of_no_document_whose_file_is_hidden_from_it(tmp_path: Path) -> None:
+async def test_a_worker_gets_no_trigger_for_a_document_with_a_hidden_file(tmp_path: Path) -> None:
     rule = msgspec.structs.replace(FROM_EVE, capabilities=("skill://closed/*",))
     hub = hub_for_workers(policies=[rule]).add_skills(tmp_path)
     async with at_work(hub), working(hub, "eve") as eve:

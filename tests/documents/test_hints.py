@@ -1,4 +1,4 @@
-"""What somebody who asked for the wrong id may have meant."""
+"""Suggestions for an unknown id."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_up_to_three_are_named() -> None:
 
 @fuzzed
 @given(st.text(), st.lists(st.text()))
-def test_any_text_gets_up_to_three_of_the_known(wanted: str, known: list[str]) -> None:
+def test_any_text_gets_at_most_three_known_ids(wanted: str, known: list[str]) -> None:
     near = find_similar(wanted, known)
 
     assert len(near) <= 3

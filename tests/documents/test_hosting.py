@@ -1,4 +1,4 @@
-"""The registry as a part of a hub: beside folders, for clients that came early, and for several hubs on one store."""
+"""The registry in a hub: with folders, with clients that connect early, and with several hubs on one store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from waypost.wire.versions import V2025_11_25
 
 @asynccontextmanager
 async def following(hub: Hub) -> AsyncIterator[asyncio.Queue[Any]]:
-    """What a worker hears of changes of skills."""
+    """The change triggers of skills that a worker receives."""
     async with working(hub, "follower") as worker:
         heard: asyncio.Queue[Any] = asyncio.Queue()
         worker.register_function("follower::skills", heard.put_nowait)
@@ -34,7 +34,7 @@ async def following(hub: Hub) -> AsyncIterator[asyncio.Queue[Any]]:
 
 
 @asynchronous
-async def test_a_folder_that_changes_is_told_to_workers_and_to_clients(tmp_path: Path) -> None:
+async def test_a_changed_folder_notifies_workers_and_clients(tmp_path: Path) -> None:
     home = skill(tmp_path, "pdf")
     hub = hub_for_workers().add_skills(tmp_path)
     try:
@@ -44,8 +44,8 @@ async def test_a_folder_that_changes_is_told_to_workers_and_to_clients(tmp_path:
             await client.subscribe("iii://skills")
             put(home / "SKILL.md", text("pdf", body="# New\n"))
             assert await heard.get() == {"op": "register", "id": "pdf"}
-            await client.assert_notification("resources/updated", within=20, uri="iii://pdf")
-            await client.assert_notification("resources/updated", within=20, uri="iii://skills")
+            await client.assert_notification("resources/updated", within=60, uri="iii://pdf")
+            await client.assert_notification("resources/updated", within=60, uri="iii://skills")
             skill(tmp_path, "csv")
             assert await heard.get() == {"op": "register", "id": "csv"}
             (home / "SKILL.md").unlink()
@@ -57,7 +57,7 @@ async def test_a_folder_that_changes_is_told_to_workers_and_to_clients(tmp_path:
 
 
 @asynchronous
-async def test_agents_find_and_fetch_what_lies_in_folders_and_what_workers_publish(tmp_path: Path) -> None:
+async def test_agents_find_and_fetch_documents_of_folders_and_of_workers(tmp_path: Path) -> None:
     skill(tmp_path / "knowledge", "pdf")
     (tmp_path / "waypost.yaml").write_text(
         "server: {surface: both}\nworkers: {port: 0}\nskills: {core: [], folders: [./knowledge]}\n"
@@ -78,7 +78,7 @@ async def test_agents_find_and_fetch_what_lies_in_folders_and_what_workers_publi
 
 
 @asynchronous
-async def test_clients_that_come_before_the_first_prompt_hear_of_it() -> None:
+async def test_clients_that_connect_before_the_first_prompt_are_notified() -> None:
     hub = hub_for_workers()
     try:
         async with connect(hub, V2025_11_25) as client:
@@ -87,14 +87,14 @@ async def test_clients_that_come_before_the_first_prompt_hear_of_it() -> None:
             async with working(hub, "mailer") as worker:
                 worker.register_function("mail::write", lambda: "Write.")
                 await worker.publish_prompt("send-email", "Write an email.", function_id="mail::write")
-                await client.assert_notification("prompts/list_changed", within=20)
+                await client.assert_notification("prompts/list_changed", within=60)
                 assert (await client.get_prompt("send-email")).text == "Write."
     finally:
         await hub.stop()
 
 
 @asynchronous
-async def test_a_hub_without_workers_promises_no_prompts_of_theirs() -> None:
+async def test_a_hub_without_workers_declares_no_prompts_or_resources() -> None:
     hub = hub_for_workers(workers=False)
     try:
         async with connect(hub, V2025_11_25) as client:
@@ -104,7 +104,7 @@ async def test_a_hub_without_workers_promises_no_prompts_of_theirs() -> None:
 
 
 @asynchronous
-async def test_hubs_on_one_store_see_what_workers_of_each_other_publish(postgres_url: str) -> None:
+async def test_hubs_on_one_store_share_the_documents_of_their_workers(postgres_url: str) -> None:
     first, second = hub_for_workers(store=postgres_url), hub_for_workers(store=postgres_url)
     try:
         async with connect(first), connect(second, V2025_11_25) as client, following(second) as heard:
@@ -114,7 +114,7 @@ async def test_hubs_on_one_store_see_what_workers_of_each_other_publish(postgres
                 await worker.publish_skill("mail", "# Mail")
                 await worker.publish_prompt("send-email", "Write an email.", function_id="mail::write")
                 assert await heard.get() == {"op": "register", "id": "mail"}
-                await client.assert_notification("prompts/list_changed", within=20)
+                await client.assert_notification("prompts/list_changed", within=60)
                 assert (await client.read_resource("iii://mail")).text == "# Mail"
                 await worker.trigger("skills::unregister", {"id": "mail"})
                 assert await heard.get() == {"op": "unregister", "id": "mail"}
@@ -124,7 +124,7 @@ async def test_hubs_on_one_store_see_what_workers_of_each_other_publish(postgres
 
 
 @asynchronous
-async def test_a_function_that_a_client_may_not_use_backs_nothing_that_the_client_reads() -> None:
+async def test_a_denied_function_cannot_be_read_as_a_section_or_prompt() -> None:
     rule = Rule(name="no-deploys", type="mcp_restriction", config={"tool_pattern": "deploy__"})
     hub = hub_for_workers(policies=[rule])
     async with at_work(hub) as client, working(hub, "ops") as worker:
@@ -141,7 +141,7 @@ async def test_a_function_that_a_client_may_not_use_backs_nothing_that_the_clien
 
 
 @asynchronous
-async def test_a_function_that_a_worker_may_not_call_is_not_called_by_fetching_it() -> None:
+async def test_fetching_does_not_call_a_function_that_is_denied_to_the_worker() -> None:
     rule = Rule(name="few", type="allow_list", config={"allow": ["skill*", "iii://*", "open__*"]}, callers=("worker",))
     hub = hub_for_workers(policies=[rule])
     async with at_work(hub), working(hub, "ops") as owner, working(hub, "reader") as reader:
@@ -155,7 +155,7 @@ async def test_a_function_that_a_worker_may_not_call_is_not_called_by_fetching_i
 
 
 @asynchronous
-async def test_a_skill_that_somebody_may_not_read_is_not_fetched_either() -> None:
+async def test_a_denied_skill_cannot_be_fetched() -> None:
     rule = Rule(name="no-finance", type="mcp_restriction", config={"tool_pattern": "iii://finance"})
     hub = hub_for_workers(policies=[rule])
     async with at_work(hub) as client, working(hub, "books") as worker:

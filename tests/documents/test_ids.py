@@ -1,4 +1,4 @@
-"""What may be an id, a body, a name or an argument, and what is said about everything else."""
+"""Validation of ids, bodies, names and arguments."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_the_longest_id_has_1024_bytes() -> None:
         ("skills", "iii://skills is the index of all skills"),
     ],
 )
-def test_any_other_id_is_refused_by_the_first_rule_it_breaks(skill_id: str, text: str) -> None:
+def test_an_invalid_id_is_refused_with_the_first_rule_it_breaks(skill_id: str, text: str) -> None:
     with pytest.raises(InvocationFailed, match=re.escape(text)):
         check_new_id(skill_id)
 
 
 @fuzzed
 @given(st.text() | st.from_regex(r"[a-z0-9_/-]{0,140}", fullmatch=True) | st.from_regex(GOOD, fullmatch=True))
-def test_ids_are_exactly_what_the_rules_say(skill_id: str) -> None:
+def test_ids_are_accepted_exactly_by_their_rules(skill_id: str) -> None:
     is_good = GOOD.fullmatch(skill_id) is not None and len(skill_id) <= 1024
     try:
         check_id(skill_id)
@@ -102,12 +102,12 @@ def test_a_name_of_lowercase_letters_digits_and_dashes_is_accepted(name: str) ->
         ("a/b", "name may only contain"),
     ],
 )
-def test_any_other_name_is_refused(name: str, text: str) -> None:
+def test_an_invalid_name_is_refused(name: str, text: str) -> None:
     with pytest.raises(InvocationFailed, match=re.escape(text)):
         check_name(name)
 
 
-def test_arguments_have_names_of_their_own() -> None:
+def test_argument_names_are_unique_and_not_empty() -> None:
     check_arguments(["to", "subject"])
     with pytest.raises(InvocationFailed, match="argument name must be non-empty"):
         check_arguments(["to", ""])
@@ -116,7 +116,7 @@ def test_arguments_have_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("check", [check_id, check_name])
-def test_what_is_longer_than_any_id_is_cut_in_the_refusal(check: Callable[[str], None]) -> None:
+def test_an_oversized_id_is_cut_in_the_error(check: Callable[[str], None]) -> None:
     with pytest.raises(InvocationFailed) as refused:
         check("A" * 4_000_000)
     assert "too long (4000000 chars; max" in refused.value.message

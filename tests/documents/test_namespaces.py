@@ -1,4 +1,4 @@
-"""Functions outside the default namespace: prompts find those of the worker that registered them, sections do not."""
+"""Functions outside the default namespace can be used by prompts of their worker, but not by sections."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from waypost.worker import Worker
 
 
 async def offer(worker: Worker, function_id: str, answer: str) -> None:
-    """Have a worker offer a function."""
+    """Register a function of a worker."""
     worker.register_function(function_id, lambda: answer)
     await settled(worker)
 
 
 async def publish(worker: Worker, name: str, function_id: str) -> None:
-    """Have a worker publish a prompt."""
+    """Publish a prompt of a worker."""
     await worker.publish_prompt(name, "Writes.", function_id=function_id)
 
 
@@ -32,14 +32,14 @@ async def written(client: TestClient, name: str) -> str:
 
 
 async def refusal(client: TestClient, uri: str) -> str:
-    """Why a URI is not read."""
+    """The error of reading a URI."""
     with pytest.raises(RemoteError) as caught:
         await client.read_resource(uri)
     return caught.value.message
 
 
 @asynchronous
-async def test_a_prompt_is_written_by_the_function_of_its_own_namespace() -> None:
+async def test_a_prompt_uses_the_function_of_its_own_namespace() -> None:
     hub = hub_for_workers()
     async with at_work(hub) as client, working(hub, "a", namespace="teama") as a, working(hub, "b") as b:
         await offer(a, "mail::write", "team a")
@@ -62,7 +62,7 @@ async def test_a_prompt_of_another_namespace_may_use_a_function_of_the_default_o
 
 
 @asynchronous
-async def test_a_hub_that_starts_again_still_knows_where_the_function_is() -> None:
+async def test_the_namespace_of_a_prompt_is_stored() -> None:
     async with desk("state") as it:
         await it.content.prompts.register("send", "Writes.", "mail::write", namespace="teama")
         assert it.engine.state["prompts", "send"]["namespace"] == "teama"
@@ -71,12 +71,12 @@ async def test_a_hub_that_starts_again_still_knows_where_the_function_is() -> No
 
 
 @asynchronous
-async def test_a_section_that_is_only_elsewhere_is_told_with_where_that_is() -> None:
+async def test_the_error_about_a_section_names_the_namespace_that_has_the_function() -> None:
     hub = hub_for_workers()
     async with at_work(hub) as client, working(hub, "a", namespace="teama") as a:
         await offer(a, "only::here", "# Here")
-        told = await refusal(client, "iii://fn/only/here")
-        assert "Function only::here not found in namespace default. The namespace teama has one." in told
+        outcome = await refusal(client, "iii://fn/only/here")
+        assert "Function only::here not found in namespace default. The namespace teama has one." in outcome
         async with working(hub, "b", namespace="teamb") as b:
             await offer(b, "only::here", "# There")
             assert "The namespace" not in await refusal(client, "iii://fn/only/here")
@@ -84,7 +84,7 @@ async def test_a_section_that_is_only_elsewhere_is_told_with_where_that_is() -> 
 
 
 @asynchronous
-async def test_a_namespace_is_not_told_to_those_whom_the_function_is_hidden_from() -> None:
+async def test_the_namespace_of_a_hidden_function_is_not_named() -> None:
     rule = Rule(name="hidden", type="mcp_restriction", config={"tool_pattern": "only"}, hide=True)
     hub: Hub = hub_for_workers(policies=[rule])
     async with at_work(hub) as client, working(hub, "a", namespace="teama") as a:
@@ -95,7 +95,7 @@ async def test_a_namespace_is_not_told_to_those_whom_the_function_is_hidden_from
 
 
 @asynchronous
-async def test_an_error_of_a_function_that_looks_for_another_is_told_as_it_is() -> None:
+async def test_a_not_found_error_from_inside_a_function_is_passed_on_unchanged() -> None:
     hub = hub_for_workers()
     async with at_work(hub) as client, working(hub, "a", namespace="teama") as a, working(hub, "b") as b:
 
@@ -105,6 +105,6 @@ async def test_an_error_of_a_function_that_looks_for_another_is_told_as_it_is() 
 
         await offer(a, "only::here", "# Here")
         await settled(b)
-        told = await refusal(client, "iii://fn/mail/health")
-        assert "only::here not found in namespace default" in told
-        assert "teama" not in told
+        outcome = await refusal(client, "iii://fn/mail/health")
+        assert "only::here not found in namespace default" in outcome
+        assert "teama" not in outcome

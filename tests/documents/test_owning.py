@@ -1,4 +1,4 @@
-"""Who may change what, and whose owner is gone."""
+"""Ownership of skills and prompts, and owners that have disconnected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def owned(it: Desk) -> None:
 
 @pytest.mark.parametrize("shelf", SHELVES)
 @asynchronous
-async def test_a_worker_may_not_touch_what_belongs_to_another_that_is_there(shelf: str) -> None:
+async def test_a_worker_may_not_change_documents_of_another_connected_worker(shelf: str) -> None:
     async with desk(shelf) as it:
         await owned(it)
 
@@ -36,7 +36,7 @@ async def test_a_worker_may_not_touch_what_belongs_to_another_that_is_there(shel
 
 
 @asynchronous
-async def test_the_owner_and_an_operator_may() -> None:
+async def test_the_owner_and_an_operator_may_change_documents() -> None:
     async with desk() as it:
         await owned(it)
 
@@ -49,7 +49,7 @@ async def test_the_owner_and_an_operator_may() -> None:
 
 
 @asynchronous
-async def test_a_skill_never_takes_the_place_of_another_owners_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+async def test_replacing_a_skill_of_another_owner_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     async with desk() as it:
         it.connected = {"ann"}
         assert "warnings" not in await it.call("skills::register", {"id": "a", "skill": "# A"}, "ann")
@@ -61,7 +61,7 @@ async def test_a_skill_never_takes_the_place_of_another_owners_in_silence(caplog
 
 
 @asynchronous
-async def test_what_belongs_to_somebody_who_is_gone_is_stale_and_may_be_taken_over() -> None:
+async def test_documents_of_a_disconnected_worker_are_stale_and_may_be_replaced() -> None:
     async with desk() as it:
         await owned(it)
         [row] = (await it.call("skills::list"))["skills"]
@@ -79,7 +79,7 @@ async def test_what_belongs_to_somebody_who_is_gone_is_stale_and_may_be_taken_ov
 
 
 @asynchronous
-async def test_everybody_may_where_sharing_is_allowed() -> None:
+async def test_any_worker_may_change_shared_documents() -> None:
     async with desk(share=True) as it:
         await owned(it)
 
@@ -88,7 +88,7 @@ async def test_everybody_may_where_sharing_is_allowed() -> None:
 
 
 @asynchronous
-async def test_what_nobody_is_known_to_own_belongs_to_everybody() -> None:
+async def test_any_worker_may_replace_a_skill_without_an_owner() -> None:
     async with desk("state") as it:
         it.engine.state["skills", "a"] = {"id": "a", "skill": "# Old", "registered_at": "2026-01-01T00:00:00+00:00"}
 

@@ -11,7 +11,7 @@ from tests.contract.conftest import asynchronous
 from tests.documents.desk import SHELVES, desk
 
 ARGUMENTS = [{"name": "to", "description": "Whom", "required": True}, {"name": "subject", "more": 1}]
-on_each_shelf = pytest.mark.parametrize("shelf", SHELVES)
+on_each_store = pytest.mark.parametrize("shelf", SHELVES)
 
 
 def user(text: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ async def test_a_prompt_needs_three_fields(field: str) -> None:
         assert await it.refusal("prompts::register", given) == f"missing field `{field}`"
 
 
-@on_each_shelf
+@on_each_store
 @asynchronous
 async def test_prompts_are_listed_by_name_with_their_arguments(shelf: str) -> None:
     async with desk(shelf) as it:
@@ -81,9 +81,9 @@ async def test_prompts_are_listed_by_name_with_their_arguments(shelf: str) -> No
         }
 
 
-@on_each_shelf
+@on_each_store
 @asynchronous
-async def test_prompts_are_overwritten_and_removed_and_every_change_is_told_once(shelf: str) -> None:
+async def test_prompts_are_overwritten_and_removed_with_one_announcement_per_change(shelf: str) -> None:
     async with desk(shelf) as it:
         first = await it.prompt("a", "demo::a")
         again = await it.prompt("a", "demo::b")
@@ -108,7 +108,7 @@ async def test_prompts_are_overwritten_and_removed_and_every_change_is_told_once
     ],
 )
 @asynchronous
-async def test_a_prompt_is_what_its_function_answers(output: Any, messages: Any) -> None:
+async def test_the_messages_of_a_prompt_are_the_answer_of_its_function(output: Any, messages: Any) -> None:
     async with desk() as it:
         it.engine.functions["demo::write"] = lambda _: output
         await it.prompt("a", arguments=ARGUMENTS)
@@ -122,7 +122,7 @@ async def test_a_prompt_is_what_its_function_answers(output: Any, messages: Any)
 
 @pytest.mark.parametrize("output", [5, None, [], {}, {"content": 5}, {"messages": {}}])
 @asynchronous
-async def test_any_other_answer_is_no_prompt(output: Any) -> None:
+async def test_an_answer_of_another_shape_is_an_error(output: Any) -> None:
     async with desk() as it:
         it.engine.functions["demo::write"] = lambda _: output
         await it.prompt("a")
@@ -133,7 +133,7 @@ async def test_any_other_answer_is_no_prompt(output: Any) -> None:
 
 
 @asynchronous
-async def test_a_prompt_that_is_not_there_or_cannot_be_written_is_told() -> None:
+async def test_an_unknown_or_failing_prompt_is_an_error() -> None:
     async with desk(within=0.05) as it:
         it.engine.functions["demo::slow"] = lambda _: asyncio.Event().wait()
         await it.prompt("send-email", "state::set")

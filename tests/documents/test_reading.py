@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import asynchronous
-from tests.documents.desk import SHELVES, BrokenShelf, desk
+from tests.documents.desk import SHELVES, UnreachableStore, desk
 
 INTERNAL = {
     "state/set": "state::set",
@@ -20,14 +20,14 @@ INTERNAL = {
     "skills/register": "skills::register",
     "prompts/register": "prompts::register",
 }
-on_each_shelf = pytest.mark.parametrize("shelf", SHELVES)
+on_each_store = pytest.mark.parametrize("shelf", SHELVES)
 
 
-@on_each_shelf
+@on_each_store
 @asynchronous
 async def test_skills_are_read_at_any_depth_also_without_parents(shelf: str) -> None:
     async with desk(shelf) as it:
-        deepest = "/".join(["deep" * 12] * 20)  # longer than a key of the store
+        deepest = "/".join(["deep" * 12] * 20)  # longer than the longest key of the store
         for skill_id in ("a", "a/b", "a/b/c", "orphan/grand/child", "docs/fn", deepest):
             await it.skill(skill_id, f"# {skill_id}")
 
@@ -37,7 +37,7 @@ async def test_skills_are_read_at_any_depth_also_without_parents(shelf: str) -> 
         assert await it.call("skills::unregister", {"id": deepest}) == {"id": deepest, "removed": True}
 
 
-@on_each_shelf
+@on_each_store
 @asynchronous
 async def test_the_index_has_titles_and_descriptions_indented_by_depth(shelf: str) -> None:
     async with desk(shelf) as it:
@@ -50,8 +50,8 @@ async def test_the_index_has_titles_and_descriptions_indented_by_depth(shelf: st
 
 
 @asynchronous
-async def test_a_broken_shelf_leaves_an_index_that_says_so() -> None:
-    async with desk(BrokenShelf()) as it:
+async def test_the_index_shows_the_error_of_an_unreachable_store() -> None:
+    async with desk(UnreachableStore()) as it:
         assert (await it.read("iii://skills"))[1] == "# Skills\n\n_Error reading skills index: the state is away_\n"
         assert len((await it.call("skills::resources-list"))["resources"]) == 1
 
@@ -77,12 +77,12 @@ async def test_resources_are_the_index_and_every_skill() -> None:
 
 
 @asynchronous
-async def test_there_are_two_uri_templates() -> None:
+async def test_two_uri_templates_are_listed() -> None:
     async with desk() as it:
         templates = (await it.call("skills::resources-templates", {}))["resourceTemplates"]
 
-        told = [(one["uriTemplate"], one["name"], one["mimeType"]) for one in templates]
-        assert told == [
+        answer = [(one["uriTemplate"], one["name"], one["mimeType"]) for one in templates]
+        assert answer == [
             ("iii://{skill_id}", "Skill", "text/markdown"),
             ("iii://fn/{function_path}", "Skill section", "text/markdown"),
         ]
@@ -101,7 +101,7 @@ async def test_there_are_two_uri_templates() -> None:
     ],
 )
 @asynchronous
-async def test_what_is_not_there_is_told_and_runs_nothing(uri: str, text: str) -> None:
+async def test_a_missing_resource_is_an_error_and_calls_no_function(uri: str, text: str) -> None:
     async with desk() as it:
         it.engine.functions["demo::guide"] = lambda _: "guide"
 
@@ -130,7 +130,7 @@ async def test_a_wrong_id_gets_the_nearest_ones() -> None:
     ],
 )
 @asynchronous
-async def test_a_section_is_what_its_function_answers(output: Any, mime_type: str, text: str) -> None:
+async def test_the_text_of_a_section_is_the_answer_of_its_function(output: Any, mime_type: str, text: str) -> None:
     async with desk() as it:
         it.engine.functions["a::b"] = it.engine.functions["a::b::c"] = it.engine.functions["a"] = lambda _: output
 
@@ -142,7 +142,7 @@ async def test_a_section_is_what_its_function_answers(output: Any, mime_type: st
 
 @pytest.mark.parametrize("path", INTERNAL)
 @asynchronous
-async def test_internal_functions_are_no_sections(path: str) -> None:
+async def test_internal_functions_cannot_be_read_as_sections(path: str) -> None:
     async with desk() as it:
         it.engine.functions[INTERNAL[path]] = lambda _: "secret"
 
@@ -197,7 +197,7 @@ async def test_several_uris_are_fetched_as_one_document(function_id: str) -> Non
     ],
 )
 @asynchronous
-async def test_a_fetch_works_whole_or_not_at_all(function_id: str, given: Any, text: str) -> None:
+async def test_a_fetch_with_one_error_fails_without_calling_functions(function_id: str, given: Any, text: str) -> None:
     async with desk() as it:
         it.engine.functions["live"] = lambda _: "live"
         await it.skill("a")

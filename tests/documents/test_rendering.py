@@ -49,7 +49,7 @@ def test_the_description_is_the_first_paragraph(body: str, found: str | None) ->
     assert find_description(body) == found
 
 
-def test_a_text_is_cut_between_characters_whatever_their_bytes() -> None:
+def test_a_text_is_cut_between_characters_not_bytes() -> None:
     assert truncate("é" * 140) == "é" * 140
     assert truncate("é" * 141) == "é" * 140 + "..."
     assert truncate("日本語", 2) == "日本..."
@@ -73,14 +73,14 @@ def test_the_index_is_a_tree_in_the_order_of_ids() -> None:
     )
 
 
-def test_an_index_without_skills_says_so() -> None:
+def test_an_index_without_skills_has_a_note() -> None:
     assert render_index([]) == HEAD + "_No skills are currently registered._\n"
     assert broken_index("gone") == "# Skills\n\n_Error reading skills index: gone_\n"
 
 
 @fuzzed
 @given(st.dictionaries(IDS, st.text()))
-def test_every_skill_has_one_row_of_the_index_and_can_be_found_there(skills: dict[str, str]) -> None:
+def test_every_skill_has_one_row_in_the_index(skills: dict[str, str]) -> None:
     page = render_index(skills.items())
     rows = page.removeprefix(HEAD).split("\n")[:-1]
 

@@ -1,4 +1,4 @@
-"""Several hubs on one store: each notices what others publish, and reads it all only when there is something new."""
+"""Several hubs on one store notice each other's changes, and read the documents only after a change."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from waypost.testing import connect
 
 
 def counted(place: Place) -> CountedPostgres | CountedSqlite:
-    """A database at a place."""
+    """A database that counts its reads."""
     if isinstance(place.where, str):
         return CountedPostgres(place.where)
     assert place.where is not None
@@ -44,7 +44,7 @@ def counted(place: Place) -> CountedPostgres | CountedSqlite:
 async def beside(
     database: Database, registry: Registry | None = None, sources: Sequence[Source] = ()
 ) -> AsyncIterator[Desk]:
-    """A registry that has loaded what is in a store."""
+    """A registry that has loaded the documents of a store."""
     store = Store(database)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
@@ -54,7 +54,7 @@ async def beside(
 
 
 @asynchronous
-async def test_what_another_hub_changes_is_read_and_what_nobody_changed_is_not(lasting_place: Place) -> None:
+async def test_documents_are_read_only_after_a_change_by_another_hub(lasting_place: Place) -> None:
     here = counted(lasting_place)
     async with beside(lasting_place.database()) as other, beside(here) as it:
         here.reads.clear()
@@ -78,7 +78,7 @@ async def test_what_another_hub_changes_is_read_and_what_nobody_changed_is_not(l
 
 
 @asynchronous
-async def test_a_skill_that_was_removed_and_added_again_meanwhile_is_noticed(lasting_place: Place) -> None:
+async def test_a_skill_that_was_removed_and_added_again_is_noticed(lasting_place: Place) -> None:
     async with beside(lasting_place.database()) as other, beside(lasting_place.database(), Registry()) as it:
         await other.skill("a", "# Old")
         await it.content.refresh()
@@ -90,7 +90,7 @@ async def test_a_skill_that_was_removed_and_added_again_meanwhile_is_noticed(las
 
 
 @asynchronous
-async def test_a_folder_that_changes_is_read_although_nothing_in_the_store_did(tmp_path: Path) -> None:
+async def test_a_changed_folder_is_read_without_a_change_in_the_store(tmp_path: Path) -> None:
     folder = Folder(document("pdf", "# PDF"))
     database = CountedSqlite(tmp_path / "store.db")
     async with beside(database, sources=[folder]) as it:
@@ -104,7 +104,7 @@ async def test_a_folder_that_changes_is_read_although_nothing_in_the_store_did(t
 
 
 @asynchronous
-async def test_a_place_that_becomes_free_is_taken_at_once(tmp_path: Path) -> None:
+async def test_a_stored_skill_takes_a_uri_as_soon_as_it_is_free(tmp_path: Path) -> None:
     registry = Registry()
     database = CountedSqlite(tmp_path / "store.db")
     async with beside(SqliteDatabase(tmp_path / "store.db")) as other, beside(database, registry) as it:
@@ -140,7 +140,7 @@ asyncio.run(publish())
 
 
 @asynchronous
-async def test_what_another_process_writes_into_a_file_is_noticed(tmp_path: Path) -> None:
+async def test_changes_of_another_process_in_the_same_file_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with beside(SqliteDatabase(path)) as it:
         command = [sys.executable, "-c", PUBLISHING, str(path)]
@@ -151,7 +151,7 @@ async def test_what_another_process_writes_into_a_file_is_noticed(tmp_path: Path
 
 
 @asynchronous
-async def test_hubs_that_share_a_server_read_little_until_one_of_them_publishes(
+async def test_hubs_on_one_server_read_only_revisions_until_a_document_changes(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime_module, "REFRESH_INTERVAL_S", 0.01)

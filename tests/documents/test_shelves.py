@@ -1,4 +1,4 @@
-"""Where skills and prompts are kept: the store of the hub, or the state of an engine."""
+"""Document stores for skills and prompts: the store of the hub, or the state of an engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ on_each_shelf = pytest.mark.parametrize("kind_of_shelf", SHELVES)
 @on_each_shelf
 @pytest.mark.parametrize("kind", KINDS)
 @asynchronous
-async def test_a_shelf_keeps_gives_and_forgets(kind_of_shelf: str, kind: Kind) -> None:
+async def test_a_document_store_puts_gets_and_removes(kind_of_shelf: str, kind: Kind) -> None:
     async with desk(kind_of_shelf) as it:
         shelf: DocumentStore = it.shelf
         assert await shelf.get(kind, "a") is None
@@ -50,7 +50,7 @@ async def test_many_writers_of_one_key_all_succeed(kind_of_shelf: str) -> None:
 
 
 @asynchronous
-async def test_the_store_has_more_than_a_page(tmp_path: Path) -> None:
+async def test_a_store_lists_more_than_one_page(tmp_path: Path) -> None:
     store = Store(SqliteDatabase(tmp_path / "store.db"))
     shelf = HubDocumentStore(store)
     await asyncio.gather(*(shelf.put("skills", f"s{n:05}", {**ROW, "id": f"s{n:05}"}) for n in range(1201)))
@@ -60,7 +60,7 @@ async def test_the_store_has_more_than_a_page(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_keys_longer_than_the_stores_do_not_meet() -> None:
+async def test_keys_longer_than_the_limit_of_the_store_do_not_collide() -> None:
     async with desk() as it:
         await it.shelf.put("skills", "a" * 600 + "b", {"n": 1})
         await it.shelf.put("skills", "a" * 600 + "c", {"n": 2})
@@ -71,17 +71,17 @@ async def test_keys_longer_than_the_stores_do_not_meet() -> None:
 
 
 @asynchronous
-async def test_what_was_registered_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_registered_skills_survive_a_restart(tmp_path: Path) -> None:
     for wanted in ([], ["a"]):
         store = Store(SqliteDatabase(tmp_path / "store.db"))
-        async with desk(HubDocumentStore(store)) as it:  # it is used up before the next round
+        async with desk(HubDocumentStore(store)) as it:  # each round needs a new store
             assert [row["id"] for row in (await it.call("skills::list"))["skills"]] == wanted
             await it.skill("a")
         await store.close()
 
 
 @asynchronous
-async def test_the_state_is_kept_in_the_scopes_that_are_asked_for() -> None:
+async def test_the_state_is_kept_in_the_configured_scopes() -> None:
     async with desk("state", scopes=Scopes("docs", "commands")) as it:
         await it.skill("a", sender="ann")
         await it.prompt("p")
@@ -107,7 +107,7 @@ async def test_the_state_is_kept_in_the_scopes_that_are_asked_for() -> None:
     ],
 )
 @asynchronous
-async def test_engines_list_in_three_shapes_and_rows_that_make_no_sense_are_skipped(answer: Any) -> None:
+async def test_three_shapes_of_lists_are_accepted_and_invalid_rows_are_skipped(answer: Any) -> None:
     async with desk("state") as it:
         it.engine.functions["state::list"] = lambda _: answer
 
@@ -124,7 +124,7 @@ async def test_a_list_of_no_known_shape_is_empty(answer: Any) -> None:
 
 
 @asynchronous
-async def test_a_state_that_was_wiped_is_filled_again_by_registering() -> None:
+async def test_registering_fills_a_wiped_state_again() -> None:
     async with desk("state") as it:
         await it.skill("a")
         it.engine.state.clear()

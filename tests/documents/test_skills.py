@@ -1,4 +1,4 @@
-"""Skills: registered, listed and removed, on either shelf."""
+"""Skills are registered, listed and removed in both document stores."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import asynchronous
-from tests.documents.desk import SHELVES, BrokenShelf, desk
+from tests.documents.desk import SHELVES, UnreachableStore, desk
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00")
-on_each_shelf = pytest.mark.parametrize("shelf", SHELVES)
+on_each_store = pytest.mark.parametrize("shelf", SHELVES)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ on_each_shelf = pytest.mark.parametrize("shelf", SHELVES)
     ],
 )
 @asynchronous
-async def test_a_wrong_registration_is_refused_and_changes_nothing(given: Any, text: str) -> None:
+async def test_an_invalid_registration_is_refused_and_changes_nothing(given: Any, text: str) -> None:
     async with desk() as it:
         assert text in await it.refusal("skills::register", given)
 
@@ -53,7 +53,7 @@ async def test_a_wrong_registration_is_refused_and_changes_nothing(given: Any, t
         assert it.changes == []
 
 
-@on_each_shelf
+@on_each_store
 @asynchronous
 async def test_a_body_right_at_256_kib_is_accepted(shelf: str) -> None:
     async with desk(shelf) as it:
@@ -64,9 +64,9 @@ async def test_a_body_right_at_256_kib_is_accepted(shelf: str) -> None:
         assert (await it.call("skills::list", {}))["skills"][0]["bytes"] == 262144
 
 
-@on_each_shelf
+@on_each_store
 @asynchronous
-async def test_what_is_registered_is_listed_by_id(shelf: str) -> None:
+async def test_registered_skills_are_listed_by_id(shelf: str) -> None:
     async with desk(shelf) as it:
         for skill_id in ("b", "a/c", "a", "a-b"):
             answer = await it.skill(skill_id)
@@ -78,7 +78,7 @@ async def test_what_is_registered_is_listed_by_id(shelf: str) -> None:
         assert rows[3]["bytes"] == len("# Title\n\nText.\n")
 
 
-@on_each_shelf
+@on_each_store
 @asynchronous
 async def test_registering_again_overwrites_the_body_and_refreshes_the_time(shelf: str) -> None:
     async with desk(shelf) as it:
@@ -92,9 +92,9 @@ async def test_registering_again_overwrites_the_body_and_refreshes_the_time(shel
         assert it.changes == [("skills", "register", "a")] * 3
 
 
-@on_each_shelf
+@on_each_store
 @asynchronous
-async def test_removing_twice_is_no_mistake_and_told_once(shelf: str) -> None:
+async def test_removing_twice_is_not_an_error_and_announced_once(shelf: str) -> None:
     async with desk(shelf) as it:
         await it.skill("a/b")
 
@@ -105,7 +105,7 @@ async def test_removing_twice_is_no_mistake_and_told_once(shelf: str) -> None:
 
 
 @asynchronous
-async def test_three_rapid_changes_are_each_told() -> None:
+async def test_three_rapid_changes_are_each_announced() -> None:
     async with desk() as it:
         for number in range(3):
             await it.skill(f"s{number}")
@@ -114,7 +114,7 @@ async def test_three_rapid_changes_are_each_told() -> None:
 
 
 @asynchronous
-async def test_a_change_is_told_after_it_was_written_and_before_it_is_answered() -> None:
+async def test_a_change_is_announced_after_the_write_and_before_the_answer() -> None:
     async with desk("state") as it:
         seen: list[bool] = []
         it.on_change = lambda: seen.append(("skills", "a") in it.engine.state)
@@ -125,8 +125,8 @@ async def test_a_change_is_told_after_it_was_written_and_before_it_is_answered()
 
 
 @asynchronous
-async def test_a_shelf_out_of_reach_fails_calls_with_its_reason() -> None:
-    async with desk(BrokenShelf()) as it:
+async def test_an_unreachable_store_fails_calls_with_its_reason() -> None:
+    async with desk(UnreachableStore()) as it:
         assert await it.refusal("skills::register", {"id": "a", "skill": "x"}) == "the state is away"
         assert await it.refusal("skills::unregister", {"id": "a"}) == "the state is away"
         assert await it.refusal("skills::list", {}) == "the state is away"
@@ -136,7 +136,7 @@ async def test_a_shelf_out_of_reach_fails_calls_with_its_reason() -> None:
 
 
 @asynchronous
-async def test_dead_links_are_told_to_whoever_registers_them() -> None:
+async def test_dead_links_are_warnings_in_the_answer_to_a_registration() -> None:
     async with desk() as it:
         await it.skill("there")
         body = "# x\n\niii://there iii://x iii://skills iii://fn/a/b iii://gone iii://x/demo::guide iii://fn/state/set"

@@ -47,13 +47,13 @@ async def registry(hub: Hub, settings: Settings | None = None) -> AsyncIterator[
 
 
 async def offered(theirs: Sdk) -> dict[str, Any]:
-    """The functions of a registry as the engine lists them, without whose they are."""
+    """The functions of a registry in the list of the engine, without their owner."""
     listed = (await theirs.trigger("engine::functions::list", {"include_internal": True}))["functions"]
     return {one["function_id"]: {**one, "worker_name": ""} for one in listed if one["function_id"] in THIRTEEN}
 
 
 @asynchronous
-async def test_it_offers_what_a_hub_offers_itself() -> None:
+async def test_it_has_the_functions_and_trigger_types_of_a_hub() -> None:
     alone, whole = without_registry(), hub_for_workers()
     async with at_work(alone), registry(alone), sdk(address(alone)) as theirs:
         found = await offered(theirs)
@@ -102,7 +102,7 @@ async def test_skills_are_registered_listed_read_and_fetched_through_it() -> Non
 
 
 @asynchronous
-async def test_prompts_are_registered_listed_and_written_through_it() -> None:
+async def test_prompts_are_registered_listed_and_rendered_through_it() -> None:
     hub = without_registry()
     async with at_work(hub), registry(hub), sdk(address(hub)) as theirs:
 
@@ -122,11 +122,11 @@ async def test_prompts_are_registered_listed_and_written_through_it() -> None:
 
 
 @asynchronous
-async def test_subscribers_hear_of_every_change_and_of_nothing_else() -> None:
+async def test_subscribers_get_every_change_and_nothing_else() -> None:
     hub = without_registry()
     prompt = {"name": "greet", "description": "Compose.", "function_id": "demo::greet"}
     async with at_work(hub), sdk(address(hub)) as early, sdk(address(hub), "late") as late:
-        await early.hear("skills::on-change")  # before anybody provides it
+        await early.hear("skills::on-change")  # before a worker provides the trigger type
         async with registry(hub):
             await late.hear("prompts::on-change")
             for function, payload in [
@@ -145,7 +145,7 @@ async def test_subscribers_hear_of_every_change_and_of_nothing_else() -> None:
 
 
 @asynchronous
-async def test_everything_is_kept_in_the_scopes_of_the_engine_and_outlives_the_worker() -> None:
+async def test_documents_are_stored_in_the_scopes_of_the_engine_and_survive_the_worker() -> None:
     hub = without_registry()
     settings = Settings(Scopes("texts", "commands"))
     prompt = {"name": "greet", "description": "Compose.", "function_id": "demo::greet"}
@@ -162,7 +162,7 @@ async def test_everything_is_kept_in_the_scopes_of_the_engine_and_outlives_the_w
 
 
 @asynchronous
-async def test_a_section_has_as_long_as_the_state() -> None:
+async def test_a_section_has_the_timeout_of_the_state() -> None:
     hub = without_registry()
     async with at_work(hub), registry(hub, Settings(state_timeout_ms=50)), sdk(address(hub)) as theirs:
 
@@ -190,7 +190,7 @@ async def test_a_section_has_as_long_as_the_state() -> None:
         (None, Settings(), 1),
     ],
 )
-def test_whatever_is_missing_or_wrong_in_a_file_is_as_if_it_were_not_set(
+def test_missing_and_invalid_settings_of_a_file_have_their_defaults(
     text: str | None, settings: Settings, warnings: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "config.yaml"
@@ -201,8 +201,11 @@ def test_whatever_is_missing_or_wrong_in_a_file_is_as_if_it_were_not_set(
     assert [record.levelname for record in caplog.records] == ["WARNING"] * warnings
 
 
-def test_the_manifest_tells_the_defaults() -> None:
-    told = manifest()
+def test_the_manifest_contains_the_defaults() -> None:
+    outcome = manifest()
 
-    assert list(told) == ["name", "version", "description", "default_config", "supported_targets"]
-    assert told["default_config"] == {"scopes": {"skills": "skills", "prompts": "prompts"}, "state_timeout_ms": 10_000}
+    assert list(outcome) == ["name", "version", "description", "default_config", "supported_targets"]
+    assert outcome["default_config"] == {
+        "scopes": {"skills": "skills", "prompts": "prompts"},
+        "state_timeout_ms": 10_000,
+    }

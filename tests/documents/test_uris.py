@@ -1,4 +1,4 @@
-"""What `iii://` URIs point at."""
+"""Targets of `iii://` URIs."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def test_a_uri_points_at_the_index_a_skill_or_a_section(uri: str, target: Target
         ("iii://fn/a::b", "did you mean iii://fn/a/b?"),
     ],
 )
-def test_what_is_no_uri_is_refused(uri: str, text: str) -> None:
+def test_an_invalid_uri_is_refused(uri: str, text: str) -> None:
     with pytest.raises(InvocationFailed, match=re.escape(text)):
         parse(uri)
 
 
 @fuzzed
 @given(st.text() | st.text().map("iii://{}".format) | st.text(alphabet="abfn:/A", max_size=12).map("iii://{}".format))
-def test_any_text_is_a_target_or_refused_in_a_sentence(text: str) -> None:
+def test_any_text_is_a_target_or_an_error_with_a_message(text: str) -> None:
     try:
         target = parse(text)
         if isinstance(target, Skill):
@@ -90,7 +90,7 @@ def test_any_text_is_a_target_or_refused_in_a_sentence(text: str) -> None:
 
 @fuzzed
 @given(SEGMENTS)
-def test_a_function_and_its_uri_are_found_from_each_other(segments: list[str]) -> None:
+def test_a_function_id_and_its_uri_are_converted_both_ways(segments: list[str]) -> None:
     function_id = "::".join(segments)
 
     assert section_uri(function_id) == f"iii://fn/{'/'.join(segments)}"
@@ -99,7 +99,7 @@ def test_a_function_and_its_uri_are_found_from_each_other(segments: list[str]) -
 
 @fuzzed
 @given(SEGMENTS.filter(lambda segments: segments[0] != "fn" and segments != ["skills"]))
-def test_a_skill_and_its_uri_are_found_from_each_other(segments: list[str]) -> None:
+def test_a_skill_id_and_its_uri_are_converted_both_ways(segments: list[str]) -> None:
     assert parse(skill_uri("/".join(segments))) == Skill("/".join(segments))
 
 
@@ -141,11 +141,11 @@ def test_infra_namespaces_are_hard_floored(function_id: str) -> None:
 @pytest.mark.parametrize(
     "function_id", ["mem::observe", "brain::summarize", "my-worker::my-fn", "skill::fetch", "state"]
 )
-def test_ordinary_namespaces_are_not(function_id: str) -> None:
+def test_ordinary_namespaces_are_not_hard_floored(function_id: str) -> None:
     assert not is_internal(function_id)
 
 
-def test_links_are_found_in_markdown_once_each_without_what_surrounds_them() -> None:
+def test_links_in_markdown_are_listed_once_without_punctuation() -> None:
     body = (
         "See [`a`](iii://a) and iii://b/c, <iii://d>. Again iii://a. `iii://e`; iii://x/w::f!\n"
         "Patterns: iii://{id} iii://fn/... iii:// http://y"
@@ -157,7 +157,7 @@ def test_links_are_found_in_markdown_once_each_without_what_surrounds_them() -> 
 @pytest.mark.parametrize(
     "uri", ["iii://fn/" + "a/" * 2_000_000, "iii://" + "/" * 4_000_000, "iii://x/" + "a::" * 9_000]
 )
-def test_a_uri_that_is_too_long_is_refused_before_it_is_read(uri: str) -> None:
+def test_a_uri_that_is_too_long_is_refused_before_it_is_parsed(uri: str) -> None:
     with pytest.raises(
         InvocationFailed, match=r"^Resource URI too long \(\d+ chars; max 8192\): iii://.*…$"
     ) as refused:

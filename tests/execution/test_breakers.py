@@ -1,4 +1,4 @@
-"""Circuit breakers: three failures of one cause open one, after a pause exactly one call tries, and its end decides."""
+"""Circuit breakers: three failures of one cause open one, and after a pause one probe call decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIVE_MINUTES = Settings(pause_ms=300_000)
 
 
 def opened(clock: Clock) -> Breakers:
-    """Breakers of which that of `deploy` is open."""
+    """Breakers in which the circuit of `deploy` is open."""
     breakers = Breakers(FIVE_MINUTES, clock=clock)
     fail(breakers, 3)
     return breakers
@@ -46,11 +46,11 @@ def test_three_failures_in_a_row_open_a_circuit_for_five_minutes() -> None:
     assert refused(breakers) == "Circuit open for deploy, retry in 300 s"
 
 
-def test_that_a_circuit_is_open_is_an_error_of_the_call() -> None:
+def test_an_open_circuit_is_a_call_error() -> None:
     assert issubclass(CircuitOpen, CallError)
 
 
-def test_the_seconds_left_are_rounded_up_and_never_none() -> None:
+def test_the_remaining_seconds_are_rounded_up_to_at_least_one() -> None:
     clock = Clock()
     breakers = opened(clock)
 
@@ -63,7 +63,7 @@ def test_other_capabilities_are_not_concerned() -> None:
     opened(Clock()).enter("status", "ada")
 
 
-def test_a_success_in_between_begins_the_count_anew() -> None:
+def test_a_success_resets_the_count() -> None:
     breakers = Breakers(FIVE_MINUTES, clock=Clock())
     fail(breakers, 2)
     breakers.enter("deploy", "ada")
@@ -73,7 +73,7 @@ def test_a_success_in_between_begins_the_count_anew() -> None:
     breakers.enter("deploy", "ada")
 
 
-def test_an_end_that_tells_nothing_neither_counts_nor_heals() -> None:
+def test_an_abandoned_call_neither_counts_as_a_failure_nor_resets_the_count() -> None:
     breakers = Breakers(FIVE_MINUTES, clock=Clock())
     fail(breakers, 2)
     for _ in range(5):
@@ -85,7 +85,7 @@ def test_an_end_that_tells_nothing_neither_counts_nor_heals() -> None:
     assert state(breakers) == "open"
 
 
-def test_half_open_lets_exactly_one_call_try() -> None:
+def test_a_half_open_circuit_lets_exactly_one_probe_through() -> None:
     clock = Clock()
     breakers = opened(clock)
     clock.now += 300
@@ -96,7 +96,7 @@ def test_half_open_lets_exactly_one_call_try() -> None:
         assert refused(breakers) == "Circuit open for deploy, retry in 1 s"
 
 
-def test_a_success_of_the_one_who_tries_closes_the_circuit() -> None:
+def test_a_successful_probe_closes_the_circuit() -> None:
     clock = Clock()
     breakers = opened(clock)
     clock.now += 300
@@ -108,7 +108,7 @@ def test_a_success_of_the_one_who_tries_closes_the_circuit() -> None:
     breakers.enter("deploy", "ada")
 
 
-def test_a_failure_of_the_one_who_tries_opens_it_for_another_five_minutes() -> None:
+def test_a_failed_probe_opens_the_circuit_for_another_five_minutes() -> None:
     clock = Clock()
     breakers = opened(clock)
     clock.now += 300
@@ -120,7 +120,7 @@ def test_a_failure_of_the_one_who_tries_opens_it_for_another_five_minutes() -> N
     breakers.enter("deploy", "ada")
 
 
-def test_when_the_one_who_tries_gives_up_another_may() -> None:
+def test_another_call_may_probe_after_an_abandoned_probe() -> None:
     clock = Clock()
     breakers = opened(clock)
     clock.now += 300
@@ -145,7 +145,7 @@ def test_states_are_what_the_metrics_show() -> None:
     assert list(breakers.states()) == ["b", "deploy"]
 
 
-def test_what_is_reset_begins_anew() -> None:
+def test_a_reset_breaker_starts_closed_with_a_count_of_zero() -> None:
     breakers = opened(Clock())
     breakers.reset("deploy")
     breakers.reset("never heard of")
@@ -154,7 +154,7 @@ def test_what_is_reset_begins_anew() -> None:
     assert breakers.states() == {}
 
 
-def test_what_never_failed_takes_no_room() -> None:
+def test_capabilities_that_never_failed_take_no_memory() -> None:
     breakers = Breakers(Settings())
     for number in range(1000):
         breakers.enter(f"tool{number}", "ada")
@@ -164,7 +164,7 @@ def test_what_never_failed_takes_no_room() -> None:
     assert breakers.failing == {}
 
 
-def test_both_numbers_can_be_chosen() -> None:
+def test_failures_and_pause_can_be_configured() -> None:
     clock = Clock()
     breakers = Breakers(Settings(failures=1, pause_ms=10_000), clock=clock)
     breakers.record_failure("deploy", "ada", "OSError", "x")
@@ -222,7 +222,7 @@ class OneAtATime(RuleBasedStateMachine):
 TestOneAtATime = OneAtATime.TestCase
 
 
-def test_what_was_on_its_way_before_the_circuit_opened_counts_for_nothing() -> None:
+def test_the_end_of_a_call_that_started_before_the_circuit_opened_is_ignored() -> None:
     now = [0.0]
     breakers = Breakers(Settings(failures=1, pause_ms=10_000), clock=lambda: now[0])
     assert not breakers.enter("slow", "ada")
@@ -283,7 +283,7 @@ def is_refused(breakers: Breakers, caller: str) -> bool:
     return False
 
 
-def test_failures_of_one_caller_stop_its_own_calls_and_nobody_elses() -> None:
+def test_failures_of_one_caller_stop_only_its_own_calls() -> None:
     breakers = Breakers(Settings(), clock=Clock())
     fail_for(breakers, "ada", "ada", "ada")
 
@@ -302,7 +302,7 @@ def test_failures_of_three_callers_in_a_row_stop_all() -> None:
     assert breakers.states()["deploy"] == ("open", 5, "too slow", [])
 
 
-def test_where_one_failure_is_enough_it_still_takes_two_callers_to_stop_all() -> None:
+def test_with_a_limit_of_one_failure_it_still_takes_two_callers_to_stop_all() -> None:
     breakers = Breakers(Settings(failures=1), clock=Clock())
     fail_for(breakers, "ada")
     assert is_refused(breakers, "ada")
@@ -312,7 +312,7 @@ def test_where_one_failure_is_enough_it_still_takes_two_callers_to_stop_all() ->
     assert is_refused(breakers, "cleo")
 
 
-def test_a_success_of_another_caller_ends_the_row_but_does_not_let_a_stopped_one_in() -> None:
+def test_a_success_of_another_caller_resets_the_count_but_not_a_stopped_caller() -> None:
     breakers = Breakers(Settings(), clock=Clock())
     fail_for(breakers, "ada", "ada", "ada", "ben")
     breakers.record_success("deploy", "cleo", is_probe=False)
@@ -322,7 +322,7 @@ def test_a_success_of_another_caller_ends_the_row_but_does_not_let_a_stopped_one
     assert not is_refused(breakers, "eve")
 
 
-def test_the_trial_of_a_stopped_caller_decides_about_that_caller() -> None:
+def test_the_probe_of_a_stopped_caller_decides_for_that_caller() -> None:
     clock = Clock()
     breakers = Breakers(Settings(), clock=clock)
     fail_for(breakers, "ada", "ada", "ada", "ben", "ben", "ben")
@@ -337,7 +337,7 @@ def test_the_trial_of_a_stopped_caller_decides_about_that_caller() -> None:
     assert is_refused(breakers, "ben")
 
 
-def test_a_caller_whose_trials_always_fail_lets_others_try_first() -> None:
+def test_a_caller_whose_probe_failed_lets_other_callers_probe_first() -> None:
     clock = Clock()
     breakers = Breakers(Settings(), clock=clock)
     fail_for(breakers, "ada", "ben", "cleo")
@@ -351,7 +351,7 @@ def test_a_caller_whose_trials_always_fail_lets_others_try_first() -> None:
     assert breakers.states() == {}
 
 
-def test_a_caller_whose_trial_failed_may_try_again_when_no_other_does() -> None:
+def test_a_caller_whose_probe_failed_may_probe_again_when_no_other_caller_does() -> None:
     clock = Clock()
     breakers = Breakers(Settings(), clock=clock)
     fail_for(breakers, "ada", "ben", "cleo")
@@ -365,7 +365,7 @@ def test_a_caller_whose_trial_failed_may_try_again_when_no_other_does() -> None:
     assert breakers.enter("deploy", "ada")
 
 
-def test_however_many_callers_fail_few_of_their_circuits_are_kept() -> None:
+def test_the_number_of_stopped_callers_is_bounded() -> None:
     breakers = Breakers(Settings(), clock=Clock())
     for number in range(1000):
         fail_for(breakers, *[f"caller{number}"] * 3)
@@ -376,7 +376,7 @@ def test_however_many_callers_fail_few_of_their_circuits_are_kept() -> None:
     assert not is_refused(breakers, "caller0")
 
 
-def test_a_limit_that_is_lowered_counts_for_failures_that_came_before() -> None:
+def test_a_lowered_limit_applies_to_earlier_failures() -> None:
     breakers = Breakers(Settings(failures=10), clock=Clock())
     fail_for(breakers, *["ada"] * 5)
     breakers.settings = Settings(failures=3)
@@ -386,7 +386,7 @@ def test_a_limit_that_is_lowered_counts_for_failures_that_came_before() -> None:
 
 
 def follow_each_other(*replicas: Breakers) -> None:
-    """Hand each change of one replica to all others."""
+    """Pass each change of one replica to all others."""
     for one in replicas:
         others = [other for other in replicas if other is not one]
 

@@ -1,4 +1,4 @@
-"""Bulkheads: so many at once for each principal, the others in line, and no place is ever lost."""
+"""Bulkheads: a limit of concurrent executions per principal, a queue for the rest, and no lost slots."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from waypost.execution.limits import Bulkheads
 
 
 class Work:
-    """Executions that hold their places until they are told to end."""
+    """Executions that hold their slots until the test ends them."""
 
-    def __init__(self, bulkheads: Bulkheads) -> None:
+    def __init__(self, bulkheads: Bulkheads, within: float = 60.0) -> None:
         self.bulkheads = bulkheads
+        self.within = within
         self.running: list[str] = []
         self.ended: list[str] = []
         self._ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, name: str) -> None:
-        """Begin one; its principal is the first letter."""
+        """Begin an execution whose principal is the first letter of the name."""
         self._ends[name] = asyncio.Event()
         self.tasks[name] = asyncio.get_running_loop().create_task(self._run(name))
 
     async def _run(self, name: str) -> None:
         if not self.bulkheads.try_acquire(name[0]):
-            await self.bulkheads.acquire(name[0])
+            await self.bulkheads.acquire(name[0], self.within)
         self.running.append(name)
         try:
             await self._ends[name].wait()
@@ -53,14 +54,28 @@ def is_empty(bulkheads: Bulkheads) -> bool:
     return bulkheads._running == {} and bulkheads._waiting.total == 0
 
 
-def test_the_limits_are_those_that_are_promised() -> None:
+def test_the_default_limits_are_the_documented_ones() -> None:
     bulkheads = Bulkheads()
     assert (bulkheads._max_running, bulkheads._waiting.limit) == (64, 10_000)
     assert issubclass(Busy, CallError)
 
 
 @asynchronous
-async def test_so_many_run_at_once_and_the_others_in_the_order_they_came() -> None:
+async def test_an_execution_that_gets_no_slot_in_time_is_refused_and_leaves_the_queue() -> None:
+    work = Work(Bulkheads(1), within=0.01)
+    work.begin("a0")
+    await idle()
+    work.begin("a1")
+    with pytest.raises(Busy, match=r"1 executions? .* run already \(maxRunning\), and none ended within 0\.01 s"):
+        await work.tasks["a1"]
+    assert work.running == ["a0"]
+    await work.end_all()
+    assert is_empty(work.bulkheads)
+    assert work.bulkheads.try_acquire("a")
+
+
+@asynchronous
+async def test_executions_beyond_the_limit_run_in_order_of_arrival() -> None:
     work = Work(Bulkheads(2))
     for number in range(5):
         work.begin(f"a{number}")
@@ -91,12 +106,12 @@ async def test_other_principals_do_not_wait() -> None:
 
 
 @asynchronous
-async def test_nobody_who_comes_later_gets_a_place_before_those_in_line() -> None:
+async def test_a_newcomer_gets_no_slot_before_queued_executions() -> None:
     work = Work(Bulkheads(1))
     work.begin("a0")
     work.begin("a1")
     await idle()
-    work.bulkheads.release("a")  # by hand, so that the place is on its way to a1 and a1 has not woken yet
+    work.bulkheads.release("a")  # by hand: the slot is assigned to a1, which has not run yet
 
     assert not work.bulkheads.try_acquire("a")
     await idle()
@@ -107,7 +122,7 @@ async def test_nobody_who_comes_later_gets_a_place_before_those_in_line() -> Non
 
 
 @asynchronous
-async def test_who_leaves_the_line_leaves_no_hole_in_it() -> None:
+async def test_cancelling_a_queued_execution_does_not_block_the_queue() -> None:
     work = Work(Bulkheads(1))
     for name in ("a0", "a1", "a2"):
         work.begin(name)
@@ -124,7 +139,23 @@ async def test_who_leaves_the_line_leaves_no_hole_in_it() -> None:
 
 
 @asynchronous
-async def test_who_leaves_the_line_in_the_moment_a_place_comes_hands_it_on() -> None:
+async def test_the_last_waiting_execution_that_is_cancelled_leaves_no_queue_behind() -> None:
+    work = Work(Bulkheads(1))
+    for name in ("a0", "a1", "a2"):
+        work.begin(name)
+    await idle()
+    work.tasks["a1"].cancel()
+    await idle()
+    assert list(work.bulkheads._queues) == ["a"]
+    work.tasks["a2"].cancel()
+    await idle()
+    assert work.bulkheads._queues == {}
+    await work.end_all()
+    assert is_empty(work.bulkheads)
+
+
+@asynchronous
+async def test_an_execution_cancelled_as_it_gets_a_slot_passes_the_slot_on() -> None:
     work = Work(Bulkheads(1))
     for name in ("a0", "a1", "a2"):
         work.begin(name)
@@ -143,13 +174,13 @@ async def test_who_leaves_the_line_in_the_moment_a_place_comes_hands_it_on() -> 
 
 
 @asynchronous
-async def test_a_place_that_comes_right_after_somebody_left_the_line_goes_to_the_next() -> None:
+async def test_a_slot_released_just_before_a_cancellation_goes_to_the_next_execution() -> None:
     work = Work(Bulkheads(1))
     for name in ("a0", "a1", "a2"):
         work.begin(name)
     await idle()
     work.end("a0")
-    work.tasks["a1"].cancel()  # a0 gives its place back before a1 hears of its own end
+    work.tasks["a1"].cancel()  # a0 releases its slot before a1 is cancelled
     await idle()
 
     assert work.tasks["a1"].cancelled()
@@ -159,7 +190,7 @@ async def test_a_place_that_comes_right_after_somebody_left_the_line_goes_to_the
 
 
 @asynchronous
-async def test_more_than_the_line_holds_are_refused_by_name_of_the_limit() -> None:
+async def test_a_full_queue_refuses_with_the_name_of_the_limit() -> None:
     work = Work(Bulkheads(1, max_waiting=2))
     for name in ("a0", "a1", "a2", "a3"):
         work.begin(name)
@@ -178,7 +209,7 @@ async def test_more_than_the_line_holds_are_refused_by_name_of_the_limit() -> No
 
 
 @asynchronous
-async def test_there_is_room_in_line_again_when_somebody_left_it() -> None:
+async def test_a_cancelled_execution_makes_room_in_the_queue() -> None:
     work = Work(Bulkheads(1, max_waiting=1))
     work.begin("a0")
     work.begin("a1")
@@ -207,7 +238,7 @@ MOVES = st.lists(
 
 @settings(max_examples=200)
 @given(MOVES, st.integers(1, 3), st.integers(0, 6))
-def test_whatever_comes_and_goes_no_place_is_lost_and_none_is_given_twice(
+def test_no_slot_is_lost_or_assigned_twice_in_any_order_of_events(
     moves: list[tuple[str, str | int]], at_once: int, max_waiting: int
 ) -> None:
     async def play() -> None:

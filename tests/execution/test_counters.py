@@ -23,7 +23,7 @@ def test_a_bucket_holds_everything_up_to_its_bound() -> None:
     assert counters.seconds == BOUNDS[0] * 2 + 0.0001 + BOUNDS[-1] + 60.0
 
 
-def test_names_that_callers_make_up_do_not_fill_the_memory() -> None:
+def test_unknown_names_from_callers_do_not_fill_the_memory() -> None:
     counters = Counters()
     for number in range(5_000):
         counters.count(f"notes://{number}", "ok", 0.0)
@@ -32,6 +32,6 @@ def test_names_that_callers_make_up_do_not_fill_the_memory() -> None:
     assert counters.by_outcome() == {"ok": 5_000}
 
 
-def test_time_is_counted_from_the_beginning() -> None:
+def test_the_uptime_is_counted_from_creation() -> None:
     now = iter([10.0, 12.5])
     assert Counters(lambda: next(now)).uptime == 2.5

@@ -1,4 +1,4 @@
-"""What the text of a failed call tells, and what it does not."""
+"""The text of a failed call, without secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEXT = "password=hunter2hunter2 and tangerine"
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "answer"),
     [
         (RuntimeError(TEXT), "Tool crashed: RuntimeError: password=[REDACTED] and [REDACTED]"),
         (InvocationFailed(TEXT), "password=[REDACTED] and [REDACTED]"),
@@ -20,11 +20,11 @@ TEXT = "password=hunter2hunter2 and tangerine"
     ],
     ids=["crash", "worker", "chosen"],
 )
-def test_a_crash_tells_no_secret_and_what_was_chosen_none_of_the_configuration(error: Exception, told: str) -> None:
+def test_a_crash_text_is_redacted_and_a_tool_error_loses_only_configured_secrets(error: Exception, answer: str) -> None:
     result = error_result("tool", error, ("tangerine",))
 
-    assert (result.text, result.is_error) == (told, True)
+    assert (result.text, result.is_error) == (answer, True)
 
 
-def test_a_worker_is_told_of_a_crash_without_what_looks_like_a_secret() -> None:
+def test_secrets_in_a_crash_are_redacted_for_workers() -> None:
     assert to_failure(ValueError(TEXT)).message == "ValueError: password=[REDACTED] and tangerine"

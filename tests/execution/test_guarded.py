@@ -1,4 +1,4 @@
-"""The pipeline under guard, through whole hubs: breakers, places and a full audit, as clients see them."""
+"""The pipeline with a guard, in whole hubs: breakers, slots and a full audit, as clients see them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPEN = "Circuit open for fragile, retry in 300 s"
 
 
 class Fragile:
-    """A hub with a tool that does what it is told, and that opens circuits by a clock of ours."""
+    """A hub with a tool that fails as the test says, and breakers with a clock of the test."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()
@@ -66,7 +66,7 @@ def call(number: int, how: Any = "work") -> dict[str, Any]:
 
 
 async def texts(peer: Peer, *hows: Any) -> list[str]:
-    """What the tool says, call after call."""
+    """The text of each call in turn."""
     said = []
     for how in hows:
         response = await peer.ask(call(len(peer.received) + 100, how))
@@ -79,7 +79,7 @@ def shares(hub: Hub) -> Mapping[str, object]:
 
 
 @asynchronous
-async def test_what_crashed_three_times_is_left_alone_for_five_minutes() -> None:
+async def test_a_tool_that_crashed_three_times_is_not_called_for_five_minutes() -> None:
     it = Fragile()
     async with in_session(it.hub) as peer:
         await texts(peer, "crash", "crash", "crash")
@@ -103,7 +103,7 @@ async def test_crashes_exits_and_timeouts_count(how: str) -> None:
 
 @pytest.mark.parametrize("how", ["tell", 5, "call", "keep"])
 @asynchronous
-async def test_what_a_tool_says_itself_and_what_it_never_got_do_not_count(how: Any) -> None:
+async def test_errors_reported_by_a_tool_and_invalid_arguments_do_not_count(how: Any) -> None:
     it = Fragile()
     async with in_session(it.hub) as peer:
         await texts(peer, *[how] * 5)
@@ -148,7 +148,7 @@ async def test_cancellations_do_not_count() -> None:
 
 
 @asynchronous
-async def test_asking_the_client_does_not_count() -> None:
+async def test_questions_to_the_client_do_not_count_as_failures() -> None:
     it = Fragile(max_running=1)
     async with connect(it.hub, elicitation=lambda _: {"action": "accept", "content": {"sure": True}}) as client:
         for _ in range(4):
@@ -159,7 +159,7 @@ async def test_asking_the_client_does_not_count() -> None:
 
 
 @asynchronous
-async def test_after_the_pause_one_call_tries_while_others_are_refused() -> None:
+async def test_after_the_pause_one_call_probes_while_others_are_refused() -> None:
     it = Fragile()
     it.hub.core.pipeline.timeout = 30.0
     async with in_session(it.hub) as peer:
@@ -175,7 +175,7 @@ async def test_after_the_pause_one_call_tries_while_others_are_refused() -> None
 
 
 @asynchronous
-async def test_a_failure_of_the_one_who_tries_opens_the_circuit_again() -> None:
+async def test_a_failed_probe_opens_the_circuit_again() -> None:
     it = Fragile()
     async with in_session(it.hub) as peer:
         await texts(peer, "crash", "crash", "crash")
@@ -185,10 +185,10 @@ async def test_a_failure_of_the_one_who_tries_opens_the_circuit_again() -> None:
 
 
 @asynchronous
-async def test_a_prompt_named_like_a_tool_has_nothing_to_do_with_its_circuit() -> None:
+async def test_a_prompt_with_the_name_of_a_tool_does_not_use_its_circuit() -> None:
     it = Fragile()
 
-    async def warn() -> str:  # on the loop: a thread may take longer to start than this hub lets anything run
+    async def warn() -> str:  # on the loop: starting a thread may take longer than the timeout of this hub
         return "Be careful."
 
     it.hub.prompt(warn, name="fragile")
@@ -201,7 +201,7 @@ async def test_a_prompt_named_like_a_tool_has_nothing_to_do_with_its_circuit() -
 
 
 @asynchronous
-async def test_without_breakers_nothing_is_left_alone() -> None:
+async def test_without_breakers_a_tool_is_called_after_any_number_of_crashes() -> None:
     it = Fragile()
     it.hub.guard.breakers = None
     async with in_session(it.hub) as peer:
@@ -210,7 +210,7 @@ async def test_without_breakers_nothing_is_left_alone() -> None:
 
 
 class Crowd:
-    """A hub in which so many may run at once, and a tool that waits to be let go."""
+    """A hub with a limit of concurrent calls, and a tool that waits for an event."""
 
     def __init__(self, most: int = 1, hub: Hub | None = None, **options: Any) -> None:
         self.hub = hub or Hub("h", version="1", max_running=most, **options)
@@ -245,7 +245,7 @@ def hold(number: int) -> dict[str, Any]:
 
 
 @asynchronous
-async def test_so_many_run_at_once_and_the_others_in_order() -> None:
+async def test_calls_beyond_the_limit_run_in_order() -> None:
     crowd = Crowd(2)
     async with in_session(crowd.hub) as peer:
         for number in range(6):
@@ -261,7 +261,7 @@ async def test_so_many_run_at_once_and_the_others_in_order() -> None:
 
 
 @asynchronous
-async def test_a_hub_that_says_nothing_has_the_limits_that_are_promised() -> None:
+async def test_a_hub_without_settings_has_the_documented_limits() -> None:
     crowd = Crowd(hub=Hub("h", version="1"))
     async with in_session(crowd.hub) as peer:
         for number in range(70):
@@ -277,7 +277,7 @@ async def test_a_hub_that_says_nothing_has_the_limits_that_are_promised() -> Non
 
 
 @asynchronous
-async def test_who_is_cancelled_in_line_never_runs_and_leaves_no_hole() -> None:
+async def test_a_call_cancelled_in_the_queue_never_runs_and_does_not_block_it() -> None:
     crowd = Crowd(1)
     async with in_session(crowd.hub) as peer:
         for number in range(3):
@@ -293,8 +293,8 @@ async def test_who_is_cancelled_in_line_never_runs_and_leaves_no_hole() -> None:
 
 
 @asynchronous
-async def test_a_call_out_of_a_call_does_not_wait_for_its_own_place() -> None:
-    crowd = Crowd(1, tool_timeout=2.0)
+async def test_a_nested_call_does_not_wait_for_the_slot_of_its_caller() -> None:
+    crowd = Crowd(1, tool_timeout=30.0)
     async with in_session(crowd.hub) as peer:
         result = await peer.result(request(1, "tools/call", {"name": "outer", "arguments": {}}))
     assert result["content"][0]["text"] == "inside"
@@ -302,7 +302,7 @@ async def test_a_call_out_of_a_call_does_not_wait_for_its_own_place() -> None:
 
 
 @asynchronous
-async def test_more_than_the_line_holds_are_told_which_limit_it_was() -> None:
+async def test_a_full_queue_refuses_a_call_with_the_name_of_the_limit() -> None:
     crowd = Crowd(1)
     crowd.hub.core.pipeline.slots._waiting.limit = 1
     async with in_session(crowd.hub) as peer:
@@ -319,7 +319,7 @@ async def test_more_than_the_line_holds_are_told_which_limit_it_was() -> None:
 
 
 @asynchronous
-async def test_crashes_denials_and_open_circuits_give_their_places_back() -> None:
+async def test_crashes_denials_and_open_circuits_release_their_slots() -> None:
     it = Fragile(max_running=1)
     async with in_session(it.hub) as peer:
         await texts(peer, "crash", "hang", 5, "tell", "exit", "crash", "work")
@@ -329,7 +329,7 @@ async def test_crashes_denials_and_open_circuits_give_their_places_back() -> Non
 
 
 @asynchronous
-async def test_nothing_is_done_that_could_not_be_put_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_is_refused_when_it_cannot_be_audited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audits, "MAX_WAITING_RECORDS", 0)
     it = Fragile(audit="store", max_running=1)
     it.hub.prompt(lambda: "Be careful.", name="careful")
@@ -343,7 +343,7 @@ async def test_nothing_is_done_that_could_not_be_put_on_record(monkeypatch: pyte
 
 
 @asynchronous
-async def test_arguments_that_a_tool_trips_over_open_no_breaker() -> None:
+async def test_a_tool_that_fails_on_its_arguments_does_not_open_the_breaker() -> None:
     it = Fragile()
     async with in_session(it.hub) as peer:
         await texts(peer, "trip", "trip", "trip", "trip")

@@ -1,4 +1,4 @@
-"""The last hour of calls in steps."""
+"""The history of calls of the last hour."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from waypost.execution.history import MAX_CAPABILITIES, MAX_MINUTES, MAX_STEPS, 
 from waypost.execution.pipeline import Counters
 
 
-def test_a_step_has_the_calls_since_the_one_before_and_their_quantiles() -> None:
+def test_a_sample_has_the_calls_since_the_previous_one_and_their_quantiles() -> None:
     now = 100.0
     counters = Counters()
     history = CallHistory(counters, lambda: now)
@@ -30,7 +30,7 @@ def test_a_step_has_the_calls_since_the_one_before_and_their_quantiles() -> None
     assert [sample.at for sample in history.samples(after=100.0)] == [105.0]
 
 
-def test_it_holds_an_hour_and_no_more() -> None:
+def test_the_history_keeps_the_samples_of_an_hour() -> None:
     times = iter(range(10_000))
     history = CallHistory(Counters(), lambda: float(next(times)))
     for _ in range(MAX_STEPS + 5):
@@ -44,7 +44,7 @@ def end_minute(history: CallHistory) -> None:
         history.sample()
 
 
-def test_a_minute_has_the_calls_of_each_capability_and_those_that_failed() -> None:
+def test_a_minute_counts_calls_and_failures_per_capability() -> None:
     counters = Counters()
     history = CallHistory(counters, lambda: 60.0)
     counters.count("add", "ok", 0.1)
@@ -58,14 +58,14 @@ def test_a_minute_has_the_calls_of_each_capability_and_those_that_failed() -> No
     assert history.minutes("never") == [(60.0, 0, 0), (60.0, 0, 0)]
 
 
-def test_minutes_are_an_hour_and_no_more() -> None:
+def test_the_history_keeps_the_minutes_of_an_hour() -> None:
     counters = Counters()
     history = CallHistory(counters)
     counters.ok["tool 1"] += 1
     for _ in range(MAX_MINUTES + 1):
         end_minute(history)
     assert len(history.minutes("tool 1")) == MAX_MINUTES
-    assert sum(one.calls for one in history.minutes("tool 1")) == 0  # its minute has left the hour
+    assert sum(one.calls for one in history.minutes("tool 1")) == 0  # its minute is older than an hour
 
 
 def test_a_minute_drops_the_least_called_of_too_many() -> None:
@@ -86,7 +86,7 @@ def test_calls_beyond_the_last_bound_count_as_that_bound() -> None:
 
 
 @asynchronous
-async def test_it_samples_while_it_runs_and_not_afterwards() -> None:
+async def test_a_history_samples_while_it_runs_and_can_be_stopped_twice() -> None:
     history = CallHistory(Counters())
     history.start()
     history._tick()

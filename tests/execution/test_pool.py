@@ -19,7 +19,7 @@ who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody
 
 
 class Gate:
-    """A synchronous call that says when it started and goes on when it is let."""
+    """A synchronous call that signals its start and waits to be opened."""
 
     def __init__(self) -> None:
         self.started = threading.Event()
@@ -29,17 +29,17 @@ class Gate:
     def __call__(self) -> str:
         self.thread = threading.current_thread()
         self.started.set()
-        assert self.opened.wait(30)
+        assert self.opened.wait(60)
         return "through"
 
     async def entered(self) -> None:
         assert await asyncio.to_thread(self.started.wait, 10)
 
     def open_and_join(self) -> None:
-        """Let it through and wait until its thread has ended."""
+        """Open it and wait until its thread has ended."""
         self.opened.set()
         if self.thread is not None:
-            self.thread.join(10)
+            self.thread.join(60)
             assert not self.thread.is_alive()
 
 
@@ -52,12 +52,12 @@ def gate() -> Iterator[Gate]:
 
 def run(pool: Pool, function: Callable[..., Any], *args: Any) -> Any:
     async def scenario() -> Any:
-        return await asyncio.wait_for(pool.run("work", function, *args), 10)
+        return await asyncio.wait_for(pool.run("work", function, *args), 60)
 
     return asyncio.run(scenario())
 
 
-def test_a_call_runs_in_a_thread_of_its_own_and_gives_its_value() -> None:
+def test_a_call_runs_in_another_thread_and_returns_its_value() -> None:
     assert run(Pool(), lambda a, b: (a + b, threading.current_thread() is threading.main_thread()), 1, 2) == (3, False)
 
 
@@ -69,7 +69,7 @@ def test_an_exception_reaches_the_caller() -> None:
         run(Pool(), fail)
 
 
-def test_stop_iteration_cannot_vanish_in_the_loop() -> None:
+def test_stop_iteration_is_not_lost_in_the_loop() -> None:
     def fail() -> None:
         raise StopIteration("value")
 
@@ -91,7 +91,7 @@ def test_context_variables_reach_the_thread_and_stay_there() -> None:
 
 
 def test_calls_run_side_by_side_up_to_the_size() -> None:
-    meeting = threading.Barrier(3, timeout=10)
+    meeting = threading.Barrier(3, timeout=60)
 
     async def scenario() -> None:
         pool = Pool(size=3)
@@ -100,7 +100,7 @@ def test_calls_run_side_by_side_up_to_the_size() -> None:
     asyncio.run(scenario())
 
 
-def test_never_more_than_the_size_run_at_once() -> None:
+def test_no_more_calls_run_at_once_than_the_size() -> None:
     lock = threading.Lock()
     running = most = 0
 
@@ -138,7 +138,7 @@ def test_too_many_waiting_calls_are_refused_with_the_limit(gate: Gate) -> None:
     asyncio.run(scenario())
 
 
-def test_a_call_that_is_given_up_is_reported_and_frees_its_place(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cancelled_call_is_logged_and_frees_its_slot(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> Pool:
         pool = Pool(size=1, max_waiting=0)
         stuck = asyncio.create_task(pool.run("the tool", gate))
@@ -147,7 +147,7 @@ def test_a_call_that_is_given_up_is_reported_and_frees_its_place(gate: Gate, cap
         with pytest.raises(asyncio.CancelledError):
             await stuck
         assert pool.stuck == 1
-        assert await asyncio.wait_for(pool.run("next", lambda: "next"), 10) == "next"
+        assert await asyncio.wait_for(pool.run("next", lambda: "next"), 60) == "next"
         return pool
 
     pool = asyncio.run(scenario())
@@ -158,7 +158,7 @@ def test_a_call_that_is_given_up_is_reported_and_frees_its_place(gate: Gate, cap
     assert pool.stuck == 0
 
 
-def test_a_given_up_call_that_ends_does_not_make_the_pool_larger(gate: Gate) -> None:
+def test_a_cancelled_call_that_ends_does_not_enlarge_the_pool(gate: Gate) -> None:
     async def scenario() -> None:
         pool = Pool(size=1, max_waiting=1)
         stuck = asyncio.create_task(pool.run("stuck", gate))
@@ -179,7 +179,7 @@ def test_a_given_up_call_that_ends_does_not_make_the_pool_larger(gate: Gate) -> 
     asyncio.run(scenario())
 
 
-def test_a_call_given_up_before_it_started_never_runs_and_is_not_reported(
+def test_a_call_cancelled_before_it_started_never_runs_and_is_not_logged(
     gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran = []
@@ -206,7 +206,7 @@ def test_closing_ends_idle_threads() -> None:
     pool = Pool()
     thread = run(pool, threading.current_thread)
     pool.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -217,7 +217,7 @@ def test_closing_lets_busy_threads_finish(gate: Gate) -> None:
         await gate.entered()
         pool.close()
         gate.opened.set()
-        return await asyncio.wait_for(running, 10)
+        return await asyncio.wait_for(running, 60)
 
     assert asyncio.run(scenario()) == "through"
     gate.open_and_join()
@@ -231,7 +231,7 @@ def test_a_closed_pool_can_be_used_again() -> None:
         pool.close()
 
 
-def test_a_finished_call_keeps_nothing_alive() -> None:
+def test_a_finished_call_keeps_no_reference_to_its_arguments() -> None:
     class Argument:
         pass
 
@@ -247,7 +247,7 @@ def test_a_finished_call_keeps_nothing_alive() -> None:
     asyncio.run(scenario())
 
 
-def test_a_call_given_up_after_closing_does_not_make_the_pool_larger(gate: Gate) -> None:
+def test_a_call_cancelled_after_closing_does_not_enlarge_the_pool(gate: Gate) -> None:
     async def scenario() -> None:
         pool = Pool(size=1)
         stuck = asyncio.create_task(pool.run("stuck", gate))
@@ -259,7 +259,7 @@ def test_a_call_given_up_after_closing_does_not_make_the_pool_larger(gate: Gate)
         first = asyncio.create_task(pool.run("first", later))
         await later.entered()
         second = asyncio.create_task(pool.run("second", threading.current_thread))
-        # Were there a thread to spare, it would have run this by the time the first one is let through.
+        # A spare thread would have run this before the first call is opened.
         await asyncio.wait([second], timeout=0.1)
         assert not second.done()
         later.opened.set()
@@ -269,7 +269,7 @@ def test_a_call_given_up_after_closing_does_not_make_the_pool_larger(gate: Gate)
     asyncio.run(scenario())
 
 
-def test_calls_that_wait_while_it_closes_still_run(gate: Gate) -> None:
+def test_calls_that_wait_while_the_pool_closes_still_run(gate: Gate) -> None:
     async def scenario() -> None:
         pool = Pool(size=1)
         first = asyncio.create_task(pool.run("first", gate))
@@ -278,12 +278,12 @@ def test_calls_that_wait_while_it_closes_still_run(gate: Gate) -> None:
         await asyncio.sleep(0)
         pool.close()
         gate.opened.set()
-        assert (await first, await asyncio.wait_for(second, 10)) == ("through", "second")
+        assert (await first, await asyncio.wait_for(second, 60)) == ("through", "second")
 
     asyncio.run(scenario())
 
 
-def test_calls_that_were_given_up_do_not_start_threads_without_end(gate: Gate) -> None:
+def test_cancelled_calls_start_a_bounded_number_of_threads(gate: Gate) -> None:
     async def scenario() -> None:
         pool, running = Pool(size=2, max_stuck=3), []
 
@@ -301,6 +301,33 @@ def test_calls_that_were_given_up_do_not_start_threads_without_end(gate: Gate) -
         waiting = asyncio.create_task(pool.run("next", lambda: "next"))
         assert not (await asyncio.wait((waiting,), timeout=0.05))[0]
         gate.opened.set()
-        assert await asyncio.wait_for(waiting, 10) == "next"
+        assert await asyncio.wait_for(waiting, 60) == "next"
 
     asyncio.run(scenario())
+
+
+def test_the_event_loop_does_not_wait_for_a_thread_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    starters: dict[str, threading.Thread] = {}
+    start = threading.Thread.start
+
+    def note(thread: threading.Thread) -> None:
+        starters[thread.name] = threading.current_thread()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", note)
+    assert run(Pool(2), lambda: threading.current_thread().name) == "waypost-handler"
+    assert starters["waypost-handler"] is not threading.current_thread()
+
+
+def test_starting_a_thread_is_retried(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    start, refusals = threading.Thread.start, iter((True, False))
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name == "waypost-handler" and next(refusals, False):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    monkeypatch.setattr("waypost.execution.pool._RETRY_S", 0.0)
+    assert run(Pool(2), lambda: "done") == "done"
+    assert "cannot be started, trying again: can't start new thread" in caplog.text

@@ -12,14 +12,16 @@ from waypost.execution.limits import FACTOR, FairQueue, FairSlots, Shares
 
 
 @pytest.mark.parametrize(("limit", "share"), [(1, 1), (5, 5), (9, 9), (10, 9), (32, 29), (1000, 900)])
-def test_one_alone_gets_nine_tenths_and_all_of_less_than_ten(limit: int, share: int) -> None:
+def test_a_single_principal_gets_nine_tenths_or_all_of_fewer_than_ten_units(limit: int, share: int) -> None:
     shares = Shares(limit)
     assert sum(shares.try_take("a") for _ in range(2 * limit)) == share
     assert shares.try_take("b") == (limit >= 10)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans()), max_size=400), st.integers(0, 60))
-def test_never_more_than_there_are_and_something_for_a_newcomer(moves: list[tuple[str, bool]], limit: int) -> None:
+def test_the_limit_is_never_exceeded_and_a_free_unit_is_left_for_a_newcomer(
+    moves: list[tuple[str, bool]], limit: int
+) -> None:
     shares = Shares(limit)
     for principal, takes in moves:
         if takes:
@@ -45,7 +47,7 @@ def test_principals_take_turns_when_a_unit_is_free() -> None:
     assert queue.running.total == 0
 
 
-def test_who_waits_can_leave_the_queue() -> None:
+def test_a_waiting_item_can_be_withdrawn() -> None:
     queue: FairQueue[str] = FairQueue(1, 2, "calls wait")
     assert queue.enter("a", "a1")
     assert not queue.enter("a", "a2")
@@ -59,7 +61,7 @@ def test_who_waits_can_leave_the_queue() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["enter", "leave", "withdraw"])), max_size=200))
-def test_nothing_waits_that_could_have_a_unit(moves: list[tuple[str, str]]) -> None:
+def test_no_item_waits_that_could_have_a_unit(moves: list[tuple[str, str]]) -> None:
     queue: FairQueue[int] = FairQueue(20, 50, "wait")
     running: dict[str, list[int]] = {name: [] for name in "abc"}
     waiting: dict[str, list[int]] = {name: [] for name in "abc"}
@@ -81,7 +83,7 @@ def test_nothing_waits_that_could_have_a_unit(moves: list[tuple[str, str]]) -> N
 
 
 @asynchronous
-async def test_slots_go_in_turn_to_those_that_still_wait() -> None:
+async def test_slots_go_in_turn_to_principals_that_still_wait() -> None:
     slots, order = FairSlots(1, 10, "wait"), []
 
     async def use(name: str) -> None:
@@ -105,7 +107,7 @@ async def test_slots_go_in_turn_to_those_that_still_wait() -> None:
 
 
 @asynchronous
-async def test_a_slot_that_comes_with_the_cancellation_is_passed_on() -> None:
+async def test_a_slot_assigned_to_a_cancelled_task_is_passed_on() -> None:
     slots = FairSlots(1, 10, "wait")
     await slots.acquire("a")
     first, second = asyncio.create_task(slots.acquire("a")), asyncio.create_task(slots.acquire("b"))
@@ -113,6 +115,6 @@ async def test_a_slot_that_comes_with_the_cancellation_is_passed_on() -> None:
     slots.release("a")
     first.cancel()
     await asyncio.wait((first,))
-    await asyncio.wait_for(second, 10)
+    await asyncio.wait_for(second, 60)
     slots.release("b")
     assert slots._queue.running.total == 0

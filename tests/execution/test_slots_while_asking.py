@@ -1,4 +1,4 @@
-"""Whoever waits for a person's answer leaves its place to others, and has one again when the answer is there."""
+"""A call that waits for an elicitation releases its slot, and takes one again when the answer is there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from waypost.testing import connect
 
 
 class Desk:
-    """A hub in which one may run at once, a tool that asks, and people who answer when they are let."""
+    """A hub with one slot, a tool that elicits, and a person who answers when the test says so."""
 
     def __init__(self) -> None:
         self.hub = Hub("desk", version="1", max_running=1)
@@ -44,9 +44,9 @@ class Desk:
 
 
 @asynchronous
-async def test_who_waits_for_an_answer_keeps_nobody_out() -> None:
+async def test_a_call_that_waits_for_an_answer_does_not_block_other_calls() -> None:
     desk = Desk()
-    async with connect(desk.hub, "2025-11-25", elicitation=desk.person) as one, connect(desk.hub, patience=5) as other:
+    async with connect(desk.hub, "2025-11-25", elicitation=desk.person) as one, connect(desk.hub, patience=60) as other:
         asking = [asyncio.create_task(one.call_tool("ask")) for _ in range(3)]
         asking.append(asyncio.create_task(one.get_prompt("hello")))
         await until(lambda: desk.asked == 4)
@@ -58,7 +58,7 @@ async def test_who_waits_for_an_answer_keeps_nobody_out() -> None:
 
 
 @asynchronous
-async def test_who_gives_up_while_asking_takes_no_place_along() -> None:
+async def test_a_call_cancelled_while_it_waits_for_an_answer_releases_its_slot() -> None:
     desk = Desk()
     async with connect(desk.hub, "2025-11-25", elicitation=desk.person) as client:
         asking = asyncio.create_task(client.call_tool("ask"))

@@ -10,7 +10,7 @@ from waypost.execution.limits import TICK_S, Ticker, ticker
 
 
 class Bell:
-    """Writes its name down when it rings."""
+    """Records its name when it is due."""
 
     def __init__(self, name: str, rung: list[str], then: Callable[[], None] = lambda: None) -> None:
         self.name = name
@@ -24,7 +24,7 @@ class Bell:
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """A loop whose clock is moved by hand, and that keeps its timers for a test to see."""
+    """A loop with a manual clock that records its timers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Loop(asyncio.SelectorEventLoop):
         self.timers.append((self.now + delay, callback))
 
     def pass_by(self, seconds: float) -> None:
-        """Let time pass, and everything happen that is due meanwhile."""
+        """Advance the clock and run everything that is due meanwhile."""
         until = self.now + seconds
         while self.timers and min(self.timers, key=lambda timer: timer[0])[0] <= until:
             timer = min(self.timers, key=lambda timer: timer[0])
@@ -55,7 +55,7 @@ def loop() -> Any:
     loop.close()
 
 
-def test_nothing_rings_before_it_is_due_and_all_within_a_tick_of_it(loop: Loop) -> None:
+def test_an_entry_is_called_when_it_is_due_or_at_most_a_tick_later(loop: Loop) -> None:
     rung: list[str] = []
     Ticker(loop).add(Bell("a", rung), 1.0)
     loop.pass_by(0.999)
@@ -64,7 +64,7 @@ def test_nothing_rings_before_it_is_due_and_all_within_a_tick_of_it(loop: Loop) 
     assert rung == ["a"]
 
 
-def test_each_rings_once_in_the_order_they_are_due(loop: Loop) -> None:
+def test_entries_are_called_once_in_the_order_they_are_due(loop: Loop) -> None:
     rung: list[str] = []
     clock = Ticker(loop)
     for name, seconds in (("late", 0.9), ("soon", 0.1), ("next", 0.5)):
@@ -73,7 +73,7 @@ def test_each_rings_once_in_the_order_they_are_due(loop: Loop) -> None:
     assert rung == ["soon", "next", "late"]
 
 
-def test_those_due_in_one_tick_all_ring_in_it(loop: Loop) -> None:
+def test_all_entries_due_in_one_tick_are_called_in_it(loop: Loop) -> None:
     rung: list[str] = []
     clock = Ticker(loop)
     for number in range(20):
@@ -82,7 +82,7 @@ def test_those_due_in_one_tick_all_ring_in_it(loop: Loop) -> None:
     assert sorted(rung, key=int) == [str(number) for number in range(20)]
 
 
-def test_what_is_discarded_never_rings(loop: Loop) -> None:
+def test_a_discarded_entry_is_never_called(loop: Loop) -> None:
     rung: list[str] = []
     clock = Ticker(loop)
     kept, dropped = Bell("kept", rung), Bell("dropped", rung)
@@ -94,7 +94,7 @@ def test_what_is_discarded_never_rings(loop: Loop) -> None:
     assert rung == ["kept"]
 
 
-def test_what_rang_may_be_discarded(loop: Loop) -> None:
+def test_an_entry_may_be_discarded_after_it_was_called(loop: Loop) -> None:
     rung: list[str] = []
     clock = Ticker(loop)
     bell = Bell("a", rung)
@@ -104,7 +104,7 @@ def test_what_rang_may_be_discarded(loop: Loop) -> None:
     assert rung == ["a"]
 
 
-def test_what_is_added_again_rings_at_its_new_time_only(loop: Loop) -> None:
+def test_an_entry_that_is_added_again_is_called_at_its_new_time_only(loop: Loop) -> None:
     rung: list[str] = []
     clock = Ticker(loop)
     bell = Bell("a", rung)
@@ -116,7 +116,7 @@ def test_what_is_added_again_rings_at_its_new_time_only(loop: Loop) -> None:
     assert rung == ["a"]
 
 
-def test_a_bell_may_add_itself_and_others_while_it_rings(loop: Loop) -> None:
+def test_an_entry_may_add_itself_and_others_while_it_is_called(loop: Loop) -> None:
     rung: list[str] = []
     clock = Ticker(loop)
 
@@ -132,14 +132,14 @@ def test_a_bell_may_add_itself_and_others_while_it_rings(loop: Loop) -> None:
     assert len(loop.timers) == 1
 
 
-def test_there_is_one_timer_however_many_wait(loop: Loop) -> None:
+def test_all_entries_share_one_timer(loop: Loop) -> None:
     clock = Ticker(loop)
     for _ in range(100):
         clock.add(Bell("a", []), 1)
     assert len(loop.timers) == 1
 
 
-def test_it_stops_ticking_when_nothing_waits_and_starts_again(loop: Loop) -> None:
+def test_the_ticker_stops_without_entries_and_starts_again(loop: Loop) -> None:
     rung: list[str] = []
     clock = Ticker(loop)
     assert loop.timers == []
@@ -154,7 +154,7 @@ def test_it_stops_ticking_when_nothing_waits_and_starts_again(loop: Loop) -> Non
     assert (rung, loop.timers) == (["b"], [])
 
 
-def test_a_loop_has_one_clock_and_another_loop_its_own() -> None:
+def test_every_loop_has_its_own_ticker() -> None:
     async def own() -> Ticker:
         assert ticker() is ticker()
         return ticker()
@@ -164,7 +164,7 @@ def test_a_loop_has_one_clock_and_another_loop_its_own() -> None:
     assert first is not second
 
 
-def test_loops_that_take_turns_do_not_lose_what_waits_on_the_other() -> None:
+def test_alternating_loops_do_not_lose_each_others_entries() -> None:
     rung: list[str] = []
 
     async def add(name: str) -> asyncio.Event:
@@ -173,7 +173,7 @@ def test_loops_that_take_turns_do_not_lose_what_waits_on_the_other() -> None:
         return heard
 
     async def hear(heard: asyncio.Event) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await heard.wait()
 
     with asyncio.Runner() as one, asyncio.Runner() as other:

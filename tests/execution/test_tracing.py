@@ -1,4 +1,4 @@
-"""Spans, seen by an exporter in a process of its own: an SDK that was imported once would trace every other test."""
+"""Spans, exported in a separate process, since an imported SDK would trace every other test."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def play(*, sdk: bool = True, version: str = V2026_07_28, meta: dict[str, str] |
     given = json.dumps([sdk, version, meta])
     run = subprocess.run([sys.executable, "-c", PROGRAM, given], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
-    told: dict[str, Any] = json.loads(run.stdout)
-    return told
+    answer: dict[str, Any] = json.loads(run.stdout)
+    return answer
 
 
 @pytest.fixture(scope="module", params=[V2025_11_25, V2026_07_28])
@@ -128,12 +128,12 @@ def named(spans: list[Span], name: str) -> Span:
 
 
 def around(spans: list[Span], span: Span) -> Span:
-    """The span that another one happened in."""
+    """The parent of a span."""
     (outer,) = (other for other in spans if other["id"] == span["parent"])
     return outer
 
 
-def test_a_request_is_a_span_and_the_run_of_its_tool_one_inside_it(spans: list[Span], version: str) -> None:
+def test_a_request_is_a_span_with_the_run_of_its_tool_as_a_child(spans: list[Span], version: str) -> None:
     run = named(spans, "run add")
     assert run["attributes"] == {"waypost.capability": "add"}
     request = around(spans, run)
@@ -155,7 +155,7 @@ def test_the_trace_context_of_a_request_is_its_parent(spans: list[Span]) -> None
     assert named(spans, "run add")["trace"] == TRACE
 
 
-def test_a_request_without_a_trace_context_begins_a_trace(spans: list[Span]) -> None:
+def test_a_request_without_a_trace_context_starts_a_trace(spans: list[Span]) -> None:
     request = around(spans, named(spans, "run plain"))
     assert request["parent"] is None
     others = [span["trace"] for span in spans if span["parent"] is None]
@@ -163,7 +163,7 @@ def test_a_request_without_a_trace_context_begins_a_trace(spans: list[Span]) -> 
     assert len(set(others)) == len(others)
 
 
-def test_what_a_tool_in_a_thread_does_is_inside_its_run(spans: list[Span]) -> None:
+def test_spans_of_a_tool_in_a_thread_are_children_of_its_run(spans: list[Span]) -> None:
     assert around(spans, named(spans, "mine"))["name"] == "run plain"
 
 
@@ -196,23 +196,23 @@ def test_a_question_to_a_client_with_a_session_is_a_span_inside_the_run(spans: l
     assert around(spans, question)["name"] == "run ask"
 
 
-def test_a_stateless_client_that_is_asked_calls_twice(spans: list[Span], version: str) -> None:
+def test_a_question_to_a_stateless_client_makes_two_runs(spans: list[Span], version: str) -> None:
     runs = [span for span in spans if span["name"] == "run ask"]
     assert len(runs) == (2 if is_modern(version) else 1)
 
 
 @pytest.mark.parametrize("broken", ["", "nonsense", f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01"])
-def test_a_trace_context_that_makes_no_sense_is_ignored(broken: str) -> None:
+def test_an_invalid_trace_context_is_ignored(broken: str) -> None:
     spans = play(meta={"traceparent": broken})["spans"]
     assert around(spans, named(spans, "run add"))["parent"] is None
 
 
 @pytest.mark.parametrize("version", [ALL[-1], LEGACY[0]])
-def test_without_an_sdk_nothing_of_telemetry_is_even_imported(version: str) -> None:
+def test_without_an_sdk_no_telemetry_module_is_imported(version: str) -> None:
     assert play(sdk=False, version=version, meta=CONTEXT) == {"spans": [], "loaded": []}
 
 
-def test_without_an_sdk_a_span_is_nothing_around_its_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_sdk_a_span_only_runs_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "opentelemetry.sdk.trace", raising=False)
     assert tracing.SDK not in sys.modules
     with pytest.raises(KeyError), tracing.span("name", {}, CONTEXT):

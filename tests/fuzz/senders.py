@@ -17,7 +17,7 @@ from tests.cli.shell import COMMAND, environment
 from tests.fuzz.hub_under_test import ONE_ARENA, WORKER_TOKEN
 
 HANG_S: Final = 1.0
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0
 """Only ends a test in which nothing moves; whether a message hangs is tried again alone."""
 
 

@@ -65,7 +65,7 @@ class Run:
         """Messages that ended their connection instead of being answered."""
 
     def send(self, count: int, make: Callable[[], bytes], check: Callable[[Answer], str | None]) -> None:
-        """Send so many messages; memory is compared with that after the first third, when caches are full."""
+        """Send `count` messages; memory is compared with that after the first third, when caches are full."""
         warm = 0
         for number in range(0, count, BATCH):
             messages = [make() for _ in range(BATCH)]
@@ -155,7 +155,7 @@ def checked_hub(folder: Path) -> Iterator[HubUnderTest]:
 
 
 def check_rpc(answer: Answer) -> str | None:
-    """What is wrong with an answer to a message of MCP: a server error, an internal error, or no JSON-RPC."""
+    """The problem of an answer to an MCP message: a server error, an internal error, or no JSON-RPC."""
     if answer.status >= 500:
         return f"status {answer.status}: {answer.body[:300]!r}"
     if b"-32603" in answer.body and b"Session terminating" not in answer.body:
@@ -166,7 +166,7 @@ def check_rpc(answer: Answer) -> str | None:
 
 
 def check_status(answer: Answer) -> str | None:
-    """What is wrong with an answer of the HTTP API."""
+    """The problem of an answer of the HTTP API."""
     return f"status {answer.status}: {answer.body[:300]!r}" if answer.status >= 500 else None
 
 

@@ -1,4 +1,4 @@
-"""A hub behind its gateway, a client of it, and how agents go through it: by the links they are given."""
+"""A hub with a gateway, a client of it, and an agent that follows the links in the answers."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ RELEASE: Json = {
 
 
 class Agent:
-    """Somebody who uses the tools of a gateway."""
+    """A user of the tools of a gateway."""
 
     def __init__(self, hub: Hub, client: TestClient) -> None:
         self.hub = hub
         self.client = client
 
     async def call(self, tool: str, by: Principal = ANONYMOUS, /, **arguments: Any) -> Json:
-        """What a tool answers: as a client gets it, or somebody whom a key would tell."""
+        """Call a tool through the client, or directly as another principal, and return its structured answer."""
         if by is ANONYMOUS:
             result = await self.client.call_tool(tool, arguments)
             answer: Json = result["structuredContent"]
             assert json.loads(result.text) == answer
             assert bool(result.get("isError")) == ("error" in answer)
             return answer
-        told = await self.hub.runtime.invoke(tool, arguments, DetachedCaller(by, FROM_OUTSIDE))
-        return dict(msgspec.to_builtins(told.structured))
+        message = await self.hub.runtime.invoke(tool, arguments, DetachedCaller(by, FROM_OUTSIDE))
+        return dict(msgspec.to_builtins(message.structured))
 
     async def home(self, by: Principal = ANONYMOUS, **arguments: Any) -> Json:
         """The catalog."""
@@ -61,11 +61,11 @@ class Agent:
         return [item["id"] for item in (await self.home(by))["items"]]
 
     async def search(self, query: str, by: Principal = ANONYMOUS, **arguments: Any) -> Json:
-        """What is found."""
+        """The answer of `gateway.search`."""
         return await self.call("gateway.search", by, query=query, **arguments)
 
     async def found(self, query: str, by: Principal = ANONYMOUS, **arguments: Any) -> list[str]:
-        """The ids of what is found."""
+        """The ids in the results of a search."""
         return [one["item"]["id"] for one in (await self.search(query, by, **arguments))["results"]]
 
     async def describe(self, id: str, by: Principal = ANONYMOUS) -> Json:
@@ -77,7 +77,7 @@ class Agent:
         return await self.call("workflow.start", by, definitionId="proxy_default", input=given)
 
     async def follow(self, link: Json, **more: Any) -> Json:
-        """Make the call that a link is, with arguments of one's own where it takes some."""
+        """Make the call of a link, with additional arguments."""
         args = {**link["args"], **more}
         if link["method"] in ("prompts/get", "resources/read"):
             return dict(await self.client.request(link["method"], args))
@@ -86,7 +86,7 @@ class Agent:
 
 @asynccontextmanager
 async def agent(hub: Hub, version: str = V2026_07_28) -> AsyncIterator[Agent]:
-    """An agent of a hub that runs."""
+    """Start a hub and connect an agent to it."""
     await hub.store.open()
     async with connect(hub, version) as client:
         try:

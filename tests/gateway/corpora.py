@@ -77,7 +77,7 @@ FILLING = [
 
 
 def documents(count: int, seed: int = 0) -> list[Document]:
-    """So many documents; the same ones each time."""
+    """A number of documents, the same on every call."""
     chance = Random(seed)
     return [_document(chance, number) for number in range(count)]
 

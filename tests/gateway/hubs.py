@@ -1,4 +1,4 @@
-"""Hubs from configurations that tests write, and what an agent does with them."""
+"""Hubs from configuration texts, and calls of their tools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD = 'version: "1"\nserver: {name: demo, surface: both}\nstore: {url: "sqlite:
 
 
 def write(folder: Path, text: str) -> Path:
-    """The file of a configuration."""
+    """Write a configuration file."""
     file = folder / "waypost.yaml"
     file.write_text(HEAD + textwrap.dedent(text))
     return file
@@ -29,7 +29,7 @@ def write(folder: Path, text: str) -> Path:
 
 @asynccontextmanager
 async def using(folder: Path, text: str, version: str = V2026_07_28) -> AsyncIterator[tuple[Hub, TestClient]]:
-    """A hub that runs, and a client of it."""
+    """A running hub, and a client of it."""
     hub = Hub.from_config(write(folder, text))
     try:
         async with connect(hub, version) as client:
@@ -39,21 +39,21 @@ async def using(folder: Path, text: str, version: str = V2026_07_28) -> AsyncIte
 
 
 async def called(hub: Hub, name: str, by: Principal = ANONYMOUS, /, **arguments: Any) -> Result:
-    """What a tool answers somebody."""
+    """The result of a tool called by a principal."""
     return await hub.runtime.invoke(name, arguments, detached_caller(by, ""))
 
 
-async def told(client: TestClient, tool: str, **arguments: Any) -> dict[str, Any]:
+async def call_structured(client: TestClient, tool: str, **arguments: Any) -> dict[str, Any]:
     """The structured answer of a tool."""
     answer: dict[str, Any] = (await client.call_tool(tool, arguments))["structuredContent"]
     return answer
 
 
 def findings(folder: Path, text: str) -> list[Finding]:
-    """What is wrong with a configuration."""
+    """The findings of `check` in a configuration."""
     return check(write(folder, text))
 
 
 def codes(folder: Path, text: str) -> list[str]:
-    """The codes of what is wrong with it."""
+    """The codes of the findings."""
     return [found.code for found in findings(folder, text)]

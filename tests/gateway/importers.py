@@ -1,4 +1,4 @@
-"""Hubs whose configuration imports the tools of real servers, and a server that changes its mind."""
+"""Hubs whose configuration imports the tools of real servers, and a server whose tools change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tool(name: str, description: str = "Do it.", **more: Any) -> Json:
 
 
 class Turncoat:
-    """The server whose tools are what its file says."""
+    """The server that reads its tools from a file."""
 
     def __init__(self, folder: Path, *tools: Json, name: str = "turncoat") -> None:
         self.folder = folder / name
@@ -34,12 +34,12 @@ class Turncoat:
         self.offer(*tools)
 
     def offer(self, *tools: Json) -> None:
-        """Have other tools from now on."""
+        """Replace the tools that the server offers."""
         (self.folder / "tools.json").write_text(json.dumps(tools))
 
     @property
     def notes(self) -> list[str]:
-        """What it wrote down: its starts, when it was asked for its tools, and what was cancelled."""
+        """The log of the server: its starts, the requests for its tools, and the cancellations."""
         file = self.folder / "notes"
         return file.read_text().splitlines() if file.exists() else []
 
@@ -50,12 +50,12 @@ class Turncoat:
 
     @property
     def connection(self) -> Json:
-        """As the section `connections` has it."""
+        """The entry for the section `connections`."""
         return stdio("turncoat", str(self.folder))
 
 
 def stdio(name: str, *arguments: str, **more: Any) -> Json:
-    """A server of the folder as the section `connections` has it."""
+    """The entry for the section `connections` that starts a server of the folder."""
     script = str(SERVERS / f"{name}.py")
     return {
         "kind": "mcp",
@@ -81,7 +81,7 @@ def write(folder: Path, connections: Json, imports: list[Json], **more: Any) -> 
 
 
 def imports_of(hub: Hub) -> Imports:
-    """The imports of a hub that has some."""
+    """The imports of a hub."""
     assert hub.runtime.imports is not None
     return hub.runtime.imports
 
@@ -111,7 +111,7 @@ async def names(client: TestClient) -> list[str]:
 
 
 async def recorded(hub: Hub, action: str) -> list[Json]:
-    """What is on record about something."""
+    """The audit entries of an action."""
     assert hub.guard.audit is not None
     await hub.guard.audit.written()
     return [entry.value for entry in await hub.store.audit.latest(1000) if entry.value.get("action") == action]

@@ -1,4 +1,4 @@
-"""Hubs that import a server which asks, over either transport and in either era, and clients that answer."""
+"""Hubs that import a server with elicitations, over both transports and in both eras, and clients that answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ transports = pytest.mark.parametrize("transport", ["stdio", "http"])
 
 
 def red(params: Json) -> Json:
-    """The answer of somebody who likes red."""
+    """Accept the elicitation with the colour red."""
     return {"action": "accept", "content": {"colour": "red"}}
 
 
@@ -33,7 +33,7 @@ def red(params: Json) -> Json:
 async def importing(
     folder: Path, era: str, transport: str = "http", **settings: Any
 ) -> AsyncIterator[tuple[Hub, Dated | None]]:
-    """A hub that imports the curious one as `up`, and that one, where it runs here."""
+    """A hub that imports the server `curious` as `up`, and that server if it runs in this process."""
     wanted = [{"connection": "up", "trust": "off", **settings}]
     if transport == "stdio":
         async with started(write(folder, {"up": stdio("curious", era)}, wanted)) as hub:
@@ -50,7 +50,7 @@ async def importing(
 
 @asynccontextmanager
 async def started(file: Path) -> AsyncIterator[Hub]:
-    """A hub that has heard of its servers; afterwards no process is left."""
+    """A hub that has listed its upstreams; no process is left afterwards."""
     with nothing_left():
         async with asyncio.timeout(DEADLINE):
             hub = Hub.from_config(file)

@@ -1,4 +1,4 @@
-"""Sets of documents and sums over them are what plain sets and sums are."""
+"""Bit sets of documents, and sums over them, equal plain sets and sums."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ slots = st.sets(st.integers(0, 400), max_size=60)
 
 
 @given(slots)
-def test_a_set_gives_back_its_members_in_order(members: set[int]) -> None:
+def test_a_bit_set_lists_its_members_in_order(members: set[int]) -> None:
     bits = to_bits(members)
 
     assert list(iterate_slots(bits)) == sorted(members)
@@ -36,7 +36,7 @@ def test_a_bitmap_changes_slot_by_slot(changes: list[tuple[bool, int, bool]]) ->
 
 
 @given(st.lists(st.tuples(st.integers(1, 96), slots), max_size=12), slots)
-def test_planes_add_up_and_come_down_from_the_largest_sum(added: list[tuple[int, set[int]]], within: set[int]) -> None:
+def test_planes_give_the_sums_in_descending_order(added: list[tuple[int, set[int]]], within: set[int]) -> None:
     planes = Planes()
     for weight, members in added:
         planes.add(weight, to_bits(members))

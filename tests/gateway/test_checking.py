@@ -1,4 +1,4 @@
-"""What `check` knows of other servers, and what workflows know of failures behind tools."""
+"""`check` compares tool names with the stored lists of upstreams, and workflows get the class of a tool's failure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.gateway.hubs import told, using, write
+from tests.gateway.hubs import call_structured, using, write
 from tests.gateway.importers import Turncoat, tool
 from tests.postgres import postgres_server as postgres_server
 from tests.postgres import postgres_url as postgres_url
@@ -52,7 +52,7 @@ def found(folder: Path, settings: dict[str, Any]) -> list[Finding]:
 
 @asynchronous
 async def ask(file: Path) -> None:
-    """Have a hub ask the servers once, and remember what they said."""
+    """Run a hub once, so that it stores the tools of its upstreams."""
     hub = Hub.from_config(file)
     try:
         async with connect(hub):
@@ -67,12 +67,12 @@ def server(tmp_path: Path) -> Turncoat:
     return Turncoat(tmp_path, tool("list"), tool("add"))
 
 
-def test_nothing_is_said_of_a_server_that_nobody_asked(tmp_path: Path, server: Turncoat) -> None:
+def test_an_upstream_that_was_never_listed_gives_no_findings(tmp_path: Path, server: Turncoat) -> None:
     assert found(tmp_path, configuration(server, "far.lsit")) == []
     assert not (tmp_path / ".waypost").exists()
 
 
-def test_a_tool_that_a_server_did_not_have_is_a_warning_with_the_nearest(tmp_path: Path, server: Turncoat) -> None:
+def test_a_tool_that_an_upstream_did_not_list_is_a_warning_with_a_suggestion(tmp_path: Path, server: Turncoat) -> None:
     assert found(tmp_path, configuration(server, "far.list")) == []
     ask(tmp_path / "waypost.yaml")
     assert found(tmp_path, configuration(server, "far.list")) == []
@@ -89,9 +89,7 @@ def test_a_tool_that_a_server_did_not_have_is_a_warning_with_the_nearest(tmp_pat
     ("command", "error_class"), [("/no/such/program", "connection_error"), ("false", "permanent_error")]
 )
 @asynchronous
-async def test_a_workflow_knows_the_class_of_a_failure_behind_a_tool(
-    tmp_path: Path, command: str, error_class: str
-) -> None:
+async def test_a_workflow_gets_the_error_class_of_a_failed_tool(tmp_path: Path, command: str, error_class: str) -> None:
     text = f"""\
         proxy: {{expose: [{{name: work, executor: {{kind: cli, command: "{command}"}}}}]}}
         workflows:
@@ -103,25 +101,27 @@ async def test_a_workflow_knows_the_class_of_a_failure_behind_a_tool(
     """
     write(tmp_path, text)
     async with using(tmp_path, text) as (_, client):
-        here = await told(client, "workflow.start", definitionId="w", input={})
+        here = await call_structured(client, "workflow.start", definitionId="w", input={})
         at = {"workflowId": here["workflowId"], "expectedVersion": here["version"]}
-        answer = await told(client, "workflow.submit", transition="go", arguments={}, **at)
+        answer = await call_structured(client, "workflow.submit", transition="go", arguments={}, **at)
         assert (answer["error"]["code"], answer["error"]["errorClass"]) == ("EXECUTOR_FAILED", error_class)
 
 
 @pytest.mark.parametrize("content", [b"", b"no database" * 100])
-def test_a_store_that_cannot_be_read_says_nothing(tmp_path: Path, server: Turncoat, content: bytes) -> None:
+def test_an_unreadable_store_gives_no_findings(tmp_path: Path, server: Turncoat, content: bytes) -> None:
     (tmp_path / ".waypost").mkdir()
     (tmp_path / ".waypost" / "waypost.db").write_bytes(content)
     assert found(tmp_path, configuration(server, "far.lsit")) == []
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "postgresql://nobody@127.0.0.1:9/none"])
-def test_a_store_in_memory_or_out_of_reach_says_nothing(tmp_path: Path, server: Turncoat, url: str) -> None:
+def test_a_store_in_memory_or_out_of_reach_gives_no_findings(tmp_path: Path, server: Turncoat, url: str) -> None:
     assert found(tmp_path, configuration(server, "far.lsit", store={"url": url})) == []
 
 
-def test_what_a_hub_keeps_in_postgresql_is_known_to_check(tmp_path: Path, server: Turncoat, postgres_url: str) -> None:
+def test_check_uses_the_lists_that_a_hub_stored_in_postgresql(
+    tmp_path: Path, server: Turncoat, postgres_url: str
+) -> None:
     settings = configuration(server, "far.lsit", store={"url": postgres_url})
     assert found(tmp_path, settings) == []
     connection = load(tmp_path / "waypost.yaml").config.connections["other"]
@@ -150,7 +150,7 @@ def test_a_misspelt_tool_of_an_executor_or_an_import_is_found(tmp_path: Path, se
     ]
 
 
-def test_an_argument_that_no_schema_has_is_found(tmp_path: Path) -> None:
+def test_an_argument_that_is_in_no_schema_is_found(tmp_path: Path) -> None:
     executor = {"kind": "cli", "command": "df", "args": ["$.arguments.path"], "allowOptions": True}
     path = {"type": "object", "properties": {"pth": {"type": "string"}}, "additionalProperties": False}
     exposed = [{"name": "a", "executor": executor}, {"name": "b", "inputSchema": path, "executor": executor}]

@@ -1,4 +1,4 @@
-"""Names that several servers have: a name in use keeps calling the same server, and a later tool gets a suffix."""
+"""Names that several upstreams offer: a name in use stays with its upstream, and a later tool gets a suffix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 class Far:
-    """A server that says whose answer it is, and may offer what others have or only what is its own."""
+    """An upstream that answers with its own name and offers shared or unshared capabilities."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,7 +41,7 @@ class Far:
         return self.name
 
     def offer(self, *tools: str) -> None:
-        """Offer tools; with them, one of everything else."""
+        """Offer tools, a prompt, a resource and a template."""
 
         def read(day: str) -> str:
             return f"{self.name}: {day}"
@@ -54,7 +54,7 @@ class Far:
             self.hub.resource("days://{day}", name="day")(read)
 
     def withdraw(self) -> None:
-        """Offer only its own any more."""
+        """Withdraw the shared capabilities."""
         self.hub.registry.remove([row for row in self.rows if row not in self.own])
 
 
@@ -78,7 +78,7 @@ def written(folder: Path, far: Sequence[Far], imports: list[Json] | None = None)
 
 
 async def owners(client: TestClient) -> list[str]:
-    """Whose the things are that all servers have."""
+    """The upstreams that answer for the shared tool, prompt, resource and template."""
     return [
         (await client.call_tool("x.add")).text,
         (await client.get_prompt("x.greet")).text,
@@ -118,7 +118,7 @@ async def test_a_name_in_use_stays_with_its_server_and_a_later_tool_gets_a_suffi
 
 
 @asynchronous
-async def test_servers_that_are_known_get_their_names_in_the_order_of_the_file(tmp_path: Path) -> None:
+async def test_upstreams_with_stored_lists_get_their_names_in_the_order_of_the_file(tmp_path: Path) -> None:
     async with servers("one", "two", "three") as far:
         for server in far:
             server.offer("add")
@@ -132,7 +132,7 @@ async def test_servers_that_are_known_get_their_names_in_the_order_of_the_file(t
 
 
 @asynchronous
-async def test_a_free_uri_or_prompt_goes_to_the_next_but_the_name_of_a_tool_stays_free(tmp_path: Path) -> None:
+async def test_a_released_uri_or_prompt_goes_to_the_next_upstream_but_a_tool_name_stays_free(tmp_path: Path) -> None:
     async with servers("one", "two") as far:
         one, two = far
         one.offer("add")
@@ -165,7 +165,7 @@ async def test_another_order_in_the_file_moves_no_name_that_is_in_use(tmp_path: 
 
 
 @asynchronous
-async def test_a_connection_under_another_name_gets_the_names_that_it_frees(tmp_path: Path) -> None:
+async def test_a_renamed_connection_gets_its_names_back(tmp_path: Path) -> None:
     async with servers("one") as far:
         far[0].offer("add")
         async with started(written(tmp_path, far)) as hub, connect(hub) as client:
@@ -180,7 +180,7 @@ async def test_a_connection_under_another_name_gets_the_names_that_it_frees(tmp_
 
 
 @asynchronous
-async def test_an_import_does_not_take_again_what_an_earlier_one_of_the_server_takes(tmp_path: Path) -> None:
+async def test_a_second_import_of_an_upstream_skips_the_tools_of_the_first(tmp_path: Path) -> None:
     async with servers("one", "two") as far:
         far[0].offer("add", "more")
         far[1].offer("add", "more")
@@ -193,7 +193,7 @@ async def test_an_import_does_not_take_again_what_an_earlier_one_of_the_server_t
 
 
 @asynchronous
-async def test_what_the_hub_has_itself_stays_whatever_the_order(tmp_path: Path) -> None:
+async def test_a_tool_of_the_hub_keeps_its_name_beside_imported_ones(tmp_path: Path) -> None:
     async with servers("one", "two") as far:
         for server in far:
             server.offer("add")

@@ -1,4 +1,4 @@
-"""Imported tools of a server at which everybody shows a credential of theirs, called directly and by workflows."""
+"""Imported tools of an upstream with a credential for each user, called directly and by workflows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ADA, BOB = Principal("ada"), Principal("bob")
 
 
 async def log_in(hub: Hub, *principals: str) -> None:
-    """Keep what people show."""
+    """Store the credentials of users."""
     for principal in principals:
         await hub.runtime.vault.put(principal, "far", bearer(principal))
 
 
 def configured(folder: Path, url: str) -> Path:
-    """A hub that imports from such a server, and offers a tool of its own that calls it."""
+    """Write a configuration that imports from such a server and exposes a tool that calls it."""
     call: dict[str, Any] = {"kind": "mcp", "connection": "far", "tool": "who"}
     proxy = {"import": [{"connection": "far"}], "expose": [{"name": "mine", "executor": call}]}
     far = {"kind": "mcp", "url": url, "credentials": "user", "headers": bearer(HUB)}
@@ -32,7 +32,7 @@ def configured(folder: Path, url: str) -> Path:
 
 
 @asynchronous
-async def test_everybody_calls_an_imported_tool_as_who_they_are(tmp_path: Path) -> None:
+async def test_an_imported_tool_is_called_with_the_credential_of_the_caller(tmp_path: Path) -> None:
     async with served(guarded()) as url, running(configured(tmp_path, url)) as (hub, client):
         assert "far.who" in await names(client)
         await log_in(hub, "ada")
@@ -44,7 +44,7 @@ async def test_everybody_calls_an_imported_tool_as_who_they_are(tmp_path: Path) 
 
 
 @asynchronous
-async def test_an_executor_shows_the_credential_of_whoever_is_behind_it(tmp_path: Path) -> None:
+async def test_an_executor_uses_the_credential_of_the_caller(tmp_path: Path) -> None:
     async with served(guarded()) as url, running(configured(tmp_path, url)) as (hub, _):
         await log_in(hub, "ada")
         assert "ada" in (await called(hub, "mine", ADA)).text
@@ -54,7 +54,7 @@ async def test_an_executor_shows_the_credential_of_whoever_is_behind_it(tmp_path
 
 
 @asynchronous
-async def test_a_credential_outlives_the_hub(tmp_path: Path) -> None:
+async def test_a_credential_survives_a_restart_of_the_hub(tmp_path: Path) -> None:
     async with served(guarded()) as url:
         async with running(configured(tmp_path, url)) as (hub, _):
             await log_in(hub, "ada")

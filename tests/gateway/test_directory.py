@@ -25,7 +25,7 @@ from waypost.wire.definitions import PromptDefinition, ToolDefinition
 
 
 class Counting(SearchIndex):
-    """An index that remembers what was done to it."""
+    """An index that records its changes."""
 
     def __init__(self) -> None:
         super().__init__("weighted")
@@ -34,23 +34,23 @@ class Counting(SearchIndex):
         self.settle: Callable[[], object] = lambda: None
 
     def add(self, document: Document) -> None:
-        """Take in a document."""
+        """Add a document."""
         self.done.append(f"+{document.id}")
         super().add(document)
 
     def remove(self, id: str) -> bool:
-        """Forget a document."""
+        """Remove a document."""
         self.done.append(f"-{id}")
         return super().remove(id)
 
     def since(self) -> list[str]:
-        """What was done since the last look, until a search would find it."""
+        """The changes since the last call, after the index was brought up to date."""
         self.settle()
         done, self.done = self.done, []
         return done
 
 
-def everybody(item: Item) -> bool:
+def everyone(item: Item) -> bool:
     return True
 
 
@@ -71,12 +71,12 @@ def directory_of(hub: Hub) -> tuple[Directory, Counting]:
 
 
 def indexed(directory: Directory) -> int:
-    """How many documents a search looks at."""
+    """The number of documents in the index."""
     directory.search("", None, 1, None)
     return len(directory.index)
 
 
-def ids(directory: Directory, allowed: Callable[[Item], bool] = everybody) -> list[str]:
+def ids(directory: Directory, allowed: Callable[[Item], bool] = everyone) -> list[str]:
     return [item.id for item in directory.page(None, allowed)[0]]
 
 
@@ -91,7 +91,7 @@ def hub_with(*names: str) -> Hub:
     return hub
 
 
-def test_the_first_look_takes_in_everything_and_the_next_nothing() -> None:
+def test_the_first_read_indexes_every_row_and_the_next_one_none() -> None:
     directory, index = directory_of(office(surface="full"))
 
     everything = ids(directory)
@@ -101,7 +101,7 @@ def test_the_first_look_takes_in_everything_and_the_next_nothing() -> None:
     assert index.since() == []
 
 
-def test_a_change_is_seen_by_the_next_search_without_a_rebuild() -> None:
+def test_the_next_search_includes_a_change_without_a_rebuild() -> None:
     hub = hub_with(*(f"t{number}" for number in range(50)))
     directory, index = directory_of(hub)
     assert len(directory.search("", None, 100, None)[1]) == 50
@@ -115,7 +115,7 @@ def test_a_change_is_seen_by_the_next_search_without_a_rebuild() -> None:
     assert index.since() == ["-t7"]
 
 
-def test_a_change_costs_a_look_at_what_changed_however_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_reads_only_the_changed_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = hub_with(*(f"t{number}" for number in range(300)))
     directory, index = directory_of(hub)
     ids(directory)
@@ -137,7 +137,7 @@ def test_a_change_costs_a_look_at_what_changed_however_much_there_is(monkeypatch
     assert sorted(index.looked_at) == ["newcomer", "t8"]
 
 
-def test_after_more_changes_than_are_remembered_everything_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_more_changes_than_are_remembered_all_rows_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "REMEMBERED", 3)
     hub = hub_with("a", "b")
     directory, index = directory_of(hub)
@@ -150,7 +150,7 @@ def test_after_more_changes_than_are_remembered_everything_is_looked_at(monkeypa
     assert "+b" not in index.since()
 
 
-def test_what_is_replaced_is_found_by_its_new_words() -> None:
+def test_a_replaced_tool_is_found_by_its_new_description() -> None:
     hub = hub_with("a", "b")
     directory, index = directory_of(hub)
     ids(directory)
@@ -171,7 +171,7 @@ def test_changes_of_prompts_and_documents_are_followed_too() -> None:
     assert ids(directory) == ["a", "docs://x", "prompt:greet"]
 
 
-def test_a_workflow_that_changes_is_found_by_what_it_says_now() -> None:
+def test_a_changed_workflow_is_found_by_its_new_description() -> None:
     hub = hub_with()
     hub.workflows.define({"release": flow()})
     directory, _ = directory_of(hub)
@@ -184,7 +184,7 @@ def test_a_workflow_that_changes_is_found_by_what_it_says_now() -> None:
 
 @pytest.mark.parametrize("name", ["release", "zebra"])
 @pytest.mark.parametrize("first", ["tool", "workflow", "together"])
-def test_of_a_workflow_and_a_tool_of_one_name_the_workflow_has_it_whoever_came_first(name: str, first: str) -> None:
+def test_a_workflow_takes_its_name_from_a_tool_in_any_order_of_registration(name: str, first: str) -> None:
     hub = hub_with()
     directory, _ = directory_of(hub)
 
@@ -209,7 +209,7 @@ def test_of_a_workflow_and_a_tool_of_one_name_the_workflow_has_it_whoever_came_f
     assert indexed(directory) == 2
 
 
-def test_a_name_is_free_again_when_the_workflow_is_gone() -> None:
+def test_a_tool_gets_its_plain_id_back_when_the_workflow_is_removed() -> None:
     hub = hub_with("release", "other")
     hub.workflows.define({"release": flow()})
     directory, _ = directory_of(hub)
@@ -233,7 +233,7 @@ CLASHING = {
 
 
 def clashing(one: str) -> Capability:
-    """Something that would have the id `prompt:deploy`, or one that others get instead."""
+    """A row that claims the id `prompt:deploy` or the id that a clashing row gets instead."""
     name = CLASHING[one]
     if one == "hub's prompt":
         definition = PromptDefinition(name)
@@ -244,7 +244,7 @@ def clashing(one: str) -> Capability:
 
 @pytest.mark.parametrize("looks", [True, False], ids=["looked at in between", "looked at later"])
 @pytest.mark.parametrize("order", list(itertools.permutations(CLASHING)))
-def test_who_has_an_id_does_not_depend_on_who_came_first(order: Sequence[str], looks: bool) -> None:
+def test_the_owner_of_an_id_does_not_depend_on_the_order_of_registration(order: Sequence[str], looks: bool) -> None:
     hub = Hub("hub", "1")
     directory, _ = directory_of(hub)
     rows = {one: clashing(one) for one in order}
@@ -252,7 +252,7 @@ def test_who_has_an_id_does_not_depend_on_who_came_first(order: Sequence[str], l
     def seen() -> dict[str, str]:
         return {
             item.id: next(one for one, row in rows.items() if row is item.row)
-            for item in directory.page(None, everybody)[0]
+            for item in directory.page(None, everyone)[0]
         }
 
     for one in order:
@@ -269,7 +269,7 @@ def test_who_has_an_id_does_not_depend_on_who_came_first(order: Sequence[str], l
     assert (seen(), indexed(directory)) == ({}, 0)
 
 
-def test_pages_counts_and_hints_hold_only_what_is_allowed() -> None:
+def test_pages_counts_and_suggestions_contain_only_allowed_items() -> None:
     directory, _ = directory_of(hub_with("mail.send", "mail.sent", "mail.read"))
 
     def allowed(item: Item) -> bool:
@@ -277,18 +277,18 @@ def test_pages_counts_and_hints_hold_only_what_is_allowed() -> None:
 
     assert ids(directory, allowed) == ["mail.read", "mail.sent"]
     assert directory.counts(allowed) == {"kind": {"capability": 2}, "category": {"none": 2}}
-    assert directory.find_nearest("mail.send", everybody)[0] == "mail.send"
+    assert directory.find_nearest("mail.send", everyone)[0] == "mail.send"
     assert directory.find_nearest("mail.send", allowed) == ["mail.sent", "mail.read"]
 
 
-def test_a_page_goes_on_behind_an_id_that_is_gone() -> None:
+def test_a_page_continues_after_an_id_that_was_removed() -> None:
     directory, _ = directory_of(hub_with("a", "c"))
-    assert [item.id for item in directory.page("b", everybody)[0]] == ["c"]
-    assert directory.page("z", everybody) == ([], None)
+    assert [item.id for item in directory.page("b", everyone)[0]] == ["c"]
+    assert directory.page("z", everyone) == ([], None)
 
 
 @pytest.mark.anyio
-async def test_what_is_fresh_gets_into_the_index_between_other_things_and_once() -> None:
+async def test_new_rows_are_indexed_in_the_background_and_only_once() -> None:
     directory, index = directory_of(hub_with(*(f"t{number:03}" for number in range(120))))
     ids(directory)
     assert index.done == []

@@ -1,4 +1,4 @@
-"""What `proxy.expose` offers: checked, guarded, run, found and followed like any tool."""
+"""Tools of `proxy.expose`: arguments, guards, execution, search and reload."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.gateway.hubs import HEAD, called, codes, findings, told, using, write
+from tests.gateway.hubs import HEAD, call_structured, called, codes, findings, using, write
 from tests.outbound.internet import site
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import until
@@ -69,7 +69,7 @@ async def test_a_command_is_a_tool_that_runs(tmp_path: Path, version: str) -> No
 
 
 @asynchronous
-async def test_a_tool_says_what_its_entry_says(tmp_path: Path) -> None:
+async def test_a_tool_has_the_metadata_of_its_entry(tmp_path: Path) -> None:
     async with using(tmp_path, EXPOSED) as (hub, client):
         tools = {tool["name"]: tool for tool in await client.list_tools()}
         echo = tools["hello.echo"]
@@ -93,7 +93,7 @@ async def test_arguments_are_checked_and_filled_with_their_defaults(tmp_path: Pa
 
 
 @asynchronous
-async def test_a_guard_that_does_not_hold_is_named(tmp_path: Path) -> None:
+async def test_a_failed_guard_is_named_in_the_refusal(tmp_path: Path) -> None:
     async with using(tmp_path, EXPOSED) as (hub, _):
         assert (await called(hub, "push", LEAD)).structured["stdout"] == "push main\n"
         refused = await called(hub, "push", LEAD, branch="other")
@@ -105,7 +105,7 @@ async def test_a_guard_that_does_not_hold_is_named(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_failure_tells_its_class_and_whether_to_try_again(tmp_path: Path) -> None:
+async def test_a_failure_has_its_error_class_and_says_whether_a_retry_may_help(tmp_path: Path) -> None:
     slow = f"{{kind: cli, command: {sys.executable}, args: [-c, 'import time; time.sleep(60)']}}"
     text = f"""\
         proxy:
@@ -143,14 +143,14 @@ async def test_one_key_is_sent_with_every_attempt_of_a_call(tmp_path: Path) -> N
         async with using(tmp_path, text) as (hub, client):
             assert (await called(hub, "ask")).structured == {"status": 200, "body": {"ok": True}}
             await called(hub, "ask")
-            await told(client, "workflow.start", input={"capability": "ask", "arguments": {}})
+            await call_structured(client, "workflow.start", input={"capability": "ask", "arguments": {}})
     assert len(set(keys[:3])) == 1
     assert len(set(keys)) == 3
     assert "wf_" in keys[-1]
 
 
 @asynchronous
-async def test_an_exposure_that_calls_itself_ends(tmp_path: Path) -> None:
+async def test_an_exposed_tool_that_calls_itself_fails(tmp_path: Path) -> None:
     text = """\
         proxy:
           expose:
@@ -161,7 +161,7 @@ async def test_an_exposure_that_calls_itself_ends(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_an_exposure_may_run_a_whole_workflow_and_a_workflow_an_exposure(tmp_path: Path) -> None:
+async def test_an_exposed_tool_runs_a_workflow_and_a_workflow_an_exposed_tool(tmp_path: Path) -> None:
     text = """\
         workflows:
           greet:
@@ -186,39 +186,41 @@ async def test_an_exposure_may_run_a_whole_workflow_and_a_workflow_an_exposure(t
 
 
 @asynchronous
-async def test_an_agent_finds_an_exposed_capability_and_uses_it_by_its_links(tmp_path: Path) -> None:
+async def test_an_agent_finds_an_exposed_tool_and_follows_its_links(tmp_path: Path) -> None:
     async with using(tmp_path, EXPOSED) as (_, client):
-        home = await told(client, "gateway.home")
+        home = await call_structured(client, "gateway.home")
         assert {"hello.echo", "git.push", "push", "nothing"} <= {item["id"] for item in home["items"]}
-        found = await told(client, "gateway.search", query="ping")
+        found = await call_structured(client, "gateway.search", query="ping")
         assert found["results"][0]["item"]["id"] == "hello.echo"
-        described = await told(client, "gateway.describe", id="hello.echo")
+        described = await call_structured(client, "gateway.describe", id="hello.echo")
         (link,) = described["links"]
         assert link["input_schema"]["required"] == ["word"]
-        begun = await told(client, link["method"], **link["args"])
+        begun = await call_structured(client, link["method"], **link["args"])
         assert (begun["definitionId"], begun["state"]) == ("proxy_default", "ready")
         (submit,) = begun["links"]
-        after = await told(client, submit["method"], **{**submit["args"], "arguments": {"word": "hi"}})
+        after = await call_structured(client, submit["method"], **{**submit["args"], "arguments": {"word": "hi"}})
         assert (after["state"], after["version"]) == ("ready", 2)
         assert after["context"]["lastResult"]["stdout"] == "hi\n"
-        again = await told(client, "workflow.submit", **{**after["links"][0]["args"], "arguments": {"word": "ho"}})
+        again = await call_structured(
+            client, "workflow.submit", **{**after["links"][0]["args"], "arguments": {"word": "ho"}}
+        )
         assert again["context"]["lastResult"]["stdout"] == "ho\n"
 
 
 @asynchronous
-async def test_the_proxy_asks_schema_and_guards_before_anything_runs(tmp_path: Path) -> None:
+async def test_the_proxy_checks_the_schema_and_the_guards_before_a_call(tmp_path: Path) -> None:
     async with using(tmp_path, EXPOSED) as (_, client):
-        begun = await told(client, "workflow.start", input={"capability": "push"})
+        begun = await call_structured(client, "workflow.start", input={"capability": "push"})
         (link,) = begun["links"]
-        refused = await told(client, "workflow.submit", **link["args"])
+        refused = await call_structured(client, "workflow.submit", **link["args"])
         assert refused["error"]["code"] == "GUARD_REJECTED"
         assert refused["version"] == 1
-        wrong = await told(client, "workflow.submit", **{**link["args"], "arguments": {"branch": 3}})
+        wrong = await call_structured(client, "workflow.submit", **{**link["args"], "arguments": {"branch": 3}})
         assert wrong["error"]["code"] == "INPUT_SCHEMA_VIOLATION"
 
 
 @asynchronous
-async def test_a_reload_exchanges_what_changed_in_one_change(tmp_path: Path) -> None:
+async def test_a_reload_replaces_changed_tools_in_one_change(tmp_path: Path) -> None:
     async with using(tmp_path, EXPOSED) as (hub, client):
         changes: list[Change] = []
         kept = hub.registry.tool("hello.echo")
@@ -242,7 +244,7 @@ async def test_a_reload_exchanges_what_changed_in_one_change(tmp_path: Path) -> 
 
 
 @asynchronous
-async def test_a_hub_without_exposures_gets_them_by_a_reload(tmp_path: Path) -> None:
+async def test_a_reload_adds_the_first_exposed_tools(tmp_path: Path) -> None:
     async with using(tmp_path, "") as (hub, _):
         write(tmp_path, EXPOSED)
         assert await hub.reload()
@@ -250,7 +252,7 @@ async def test_a_hub_without_exposures_gets_them_by_a_reload(tmp_path: Path) -> 
 
 
 @asynchronous
-async def test_a_command_ends_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
+async def test_a_command_ends_when_its_call_is_cancelled(tmp_path: Path) -> None:
     mark = tmp_path / "began"
     program = f"open({str(mark)!r}, 'w').close(); import time; time.sleep(60)"
     text = f"""\
@@ -289,7 +291,7 @@ hub.run()
 
 
 @asynchronous
-async def test_the_content_of_another_server_is_passed_on(tmp_path: Path) -> None:
+async def test_the_content_of_an_upstream_is_passed_on(tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text(SERVER)
     text = f"""\
         connections:
@@ -339,11 +341,11 @@ def expose(entry: str) -> str:
         ("{name: 1x}", "CFG013"),
     ],
 )
-def test_what_cannot_be_exposed_is_found_before_it_is(tmp_path: Path, entry: str, code: str) -> None:
+def test_an_invalid_entry_is_a_finding(tmp_path: Path, entry: str, code: str) -> None:
     assert set(codes(tmp_path, expose(entry))) == {code}
 
 
-def test_what_a_capability_needs_of_a_workflow_is_found_where_it_is_exposed(tmp_path: Path) -> None:
+def test_an_action_that_needs_a_workflow_is_a_finding_where_it_is_exposed(tmp_path: Path) -> None:
     text = """\
         capabilities:
           ask: {executor: {kind: human}}
@@ -370,7 +372,7 @@ def test_a_tool_of_a_toolkit_keeps_its_name(tmp_path: Path) -> None:
     assert "two capabilities are called `hello`" in found.message
 
 
-def test_a_workflow_may_name_what_is_exposed(tmp_path: Path) -> None:
+def test_a_workflow_may_call_an_exposed_tool(tmp_path: Path) -> None:
     text = """\
         workflows:
           w:
@@ -384,6 +386,6 @@ def test_a_workflow_may_name_what_is_exposed(tmp_path: Path) -> None:
     assert codes(tmp_path, text.replace("capability: say", "capability: other")) == ["WF012"]
 
 
-def test_nothing_of_a_whole_example_is_wrong(tmp_path: Path) -> None:
+def test_a_complete_example_has_no_findings(tmp_path: Path) -> None:
     found: list[Any] = findings(tmp_path, EXPOSED)
     assert found == []

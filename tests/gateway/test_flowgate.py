@@ -1,4 +1,4 @@
-"""Files as mcp-flowgate reads them load as they are, say what they mean, and run."""
+"""Configuration files of mcp-flowgate load unchanged, keep their meaning, and run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.hubs import called, told
+from tests.gateway.hubs import call_structured, called
 from tests.protocol.conftest import asynchronous
 from waypost import Hub
 from waypost.capabilities.principals import Principal
@@ -30,7 +30,7 @@ NO_EFFECT = {
 
 @asynccontextmanager
 async def serving(name: str, folder: Path) -> AsyncIterator[tuple[Hub, TestClient]]:
-    """A hub from one of the files, as it is, and a client of it."""
+    """A hub from one of the unchanged files, and a client of it."""
     hub = Hub.from_config(Path(shutil.copy(FILES / name, folder)))
     try:
         async with connect(hub) as client:
@@ -39,12 +39,12 @@ async def serving(name: str, folder: Path) -> AsyncIterator[tuple[Hub, TestClien
         await hub.stop()
 
 
-def test_every_file_is_looked_at() -> None:
+def test_every_file_is_tested() -> None:
     assert {file.name for file in FILES.iterdir()} == set(NO_EFFECT)
 
 
 @pytest.mark.parametrize("name", NO_EFFECT)
-def test_a_file_loads_as_it_is_and_what_has_no_effect_is_named(name: str) -> None:
+def test_a_file_loads_unchanged_and_settings_without_effect_are_warnings(name: str) -> None:
     found = check(FILES / name)
     assert [str(one) for one in found if one.severity == "error"] == []
     assert sorted(one.key for one in found if one.code == "CFG064") == NO_EFFECT[name]
@@ -59,7 +59,7 @@ def test_a_file_loads_as_it_is_and_what_has_no_effect_is_named(name: str) -> Non
         ("files.yaml", "file", "sqlite:///waypost.db"),
     ],
 )
-def test_where_a_file_keeps_things_is_where_it_means(name: str, sink: str, url: str) -> None:
+def test_the_sink_and_the_store_of_a_file_are_translated(name: str, sink: str, url: str) -> None:
     config = load(FILES / name).config
     assert (config.version, config.audit.sink, config.store.url) == ("1", sink, url)
 
@@ -69,15 +69,15 @@ async def test_a_command_of_a_connection_runs_behind_the_gateway(tmp_path: Path)
     words = tmp_path / "words.txt"
     words.write_text("one two three\n")
     async with serving("proxy.yaml", tmp_path) as (_, client):
-        found = await told(client, "gateway.search", query="count words")
+        found = await call_structured(client, "gateway.search", query="count words")
         link = found["results"][0]["item"]["links"][0]
         given = {**link["args"]["input"], "arguments": {"file": str(words)}}
-        answer = await told(client, "workflow.start", **{**link["args"], "input": given})
+        answer = await call_structured(client, "workflow.start", **{**link["args"], "input": given})
         assert answer["context"]["lastResult"]["stdout"].split()[0] == "3"
 
 
 @asynchronous
-async def test_each_tenant_is_asked_over_its_own_connection(tmp_path: Path) -> None:
+async def test_each_tenant_uses_its_own_connection(tmp_path: Path) -> None:
     async with serving("tenants.yaml", tmp_path) as (hub, _):
         for place in ("north", "south"):
             answer = await called(hub, f"{place}.read", ANN, query="q")
@@ -87,20 +87,20 @@ async def test_each_tenant_is_asked_over_its_own_connection(tmp_path: Path) -> N
 
 
 @asynchronous
-async def test_a_governed_workflow_goes_on_once_a_person_agreed(tmp_path: Path) -> None:
+async def test_a_governed_workflow_continues_after_an_approval(tmp_path: Path) -> None:
     async with serving("publish.yaml", tmp_path) as (hub, client):
-        here = await told(client, "workflow.start", definitionId="publish", input={"topic": "tea"})
+        here = await call_structured(client, "workflow.start", definitionId="publish", input={"topic": "tea"})
         (write,) = [link for link in here["links"] if link["args"].get("transition") == "write"]
         assert write["args"]["arguments"] == {"text": "tea"}
-        here = await told(client, write["method"], **write["args"])
+        here = await call_structured(client, write["method"], **write["args"])
         assert (here["state"], here["context"]["text"], here["context"]["rounds"]) == ("written", "tea", 1)
         at = {"workflowId": here["workflowId"], "expectedVersion": here["version"]}
-        here = await told(client, "workflow.submit", transition="ask", arguments={}, **at)
+        here = await call_structured(client, "workflow.submit", transition="ask", arguments={}, **at)
         assert here["status"] == "waiting_for_approval"
         await hub.workflows.engine.approvals.approve(here["approval"]["id"], ANN, "cli", "fine")
-        here = await told(client, "workflow.get", workflowId=here["workflowId"])
+        here = await call_structured(client, "workflow.get", workflowId=here["workflowId"])
         at = {"workflowId": here["workflowId"], "expectedVersion": here["version"]}
-        refused = await told(client, "workflow.submit", transition="post", arguments={}, **at)
+        refused = await call_structured(client, "workflow.submit", transition="post", arguments={}, **at)
         assert refused["error"]["code"] == "GUARD_REJECTED"
-        here = await told(client, "workflow.submit", transition="go_live", arguments={}, **at)
+        here = await call_structured(client, "workflow.submit", transition="go_live", arguments={}, **at)
         assert (here["state"], here["status"]) == ("live", "succeeded")

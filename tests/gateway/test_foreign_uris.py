@@ -1,4 +1,4 @@
-"""URI templates of other servers: whatever they are, matching them is quick and never raises."""
+"""URI templates of upstreams: matching any of them is fast and never raises."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from waypost.imports.rows import ForeignTemplate
         ("a://{x}x", "a://x", False),
     ],
 )
-def test_a_template_fits_what_it_may_have_given(template: str, uri: str, fits: bool) -> None:
+def test_a_template_matches_only_its_expansions(template: str, uri: str, fits: bool) -> None:
     assert ForeignTemplate(template).match(uri) == ({"uri": uri} if fits else None)
 
 
 @pytest.mark.parametrize("template", ["{+uri}", "{scheme}://x", "/{path}", "a:" + "{x}/" * 33, "a:" + "x" * 9000])
-def test_a_template_that_may_take_everything_or_goes_on_for_ever_is_refused(template: str) -> None:
+def test_a_template_that_matches_every_uri_or_is_too_long_is_refused(template: str) -> None:
     with pytest.raises(DefinitionError):
         ForeignTemplate(template)
 

@@ -1,4 +1,4 @@
-"""The seven tools: the same for every hub, and finding only what somebody may use."""
+"""The seven tools: the same for every hub, and limited to the capabilities that a caller may use."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_list_is_the_same_bytes_for_0_1_and_10_000_capabilities(version: str
 
 @eras
 @asynchronous
-async def test_clients_get_exactly_the_seven_with_closed_schemas(version: str) -> None:
+async def test_clients_get_exactly_the_seven_tools_with_closed_schemas(version: str) -> None:
     async with agent(office(), version) as a:
         tools = await a.client.list_tools()
         assert [tool["name"] for tool in tools] == sorted(GATEWAY_TOOLS)
@@ -61,7 +61,7 @@ async def test_arguments_beyond_the_schema_are_refused(version: str) -> None:
 
 
 @asynchronous
-async def test_what_is_not_listed_can_be_called_by_its_name() -> None:
+async def test_an_unlisted_tool_can_be_called_by_its_name() -> None:
     async with agent(office()) as a:
         assert (await a.client.call_tool("skill:count", {"text": "to be"})).text == "2"
 
@@ -75,7 +75,7 @@ def rule(**more: Any) -> Rule:
 
 @pytest.mark.parametrize("hide", [False, True])
 @asynchronous
-async def test_nobody_finds_what_they_may_not_use(hide: bool) -> None:
+async def test_a_caller_does_not_find_a_denied_tool(hide: bool) -> None:
     no_mail = rule(type="mcp_restriction", config={"tool_pattern": "mail"}, principals=["mallory"], hide=hide)
     async with agent(office(policies=[no_mail])) as a:
         assert "mail.send" in await a.ids()
@@ -92,7 +92,7 @@ async def test_nobody_finds_what_they_may_not_use(hide: bool) -> None:
 
 
 @asynchronous
-async def test_what_is_forbidden_is_told_like_what_never_was() -> None:
+async def test_a_denied_tool_is_described_like_one_that_does_not_exist() -> None:
     no_mail = rule(type="mcp_restriction", config={"tool_pattern": "mail"}, principals=["mallory"])
     async with agent(office(policies=[no_mail])) as a:
         forbidden = json.dumps(await a.describe("mail.send", MALLORY))
@@ -101,7 +101,7 @@ async def test_what_is_forbidden_is_told_like_what_never_was() -> None:
 
 
 @asynchronous
-async def test_what_takes_a_permission_or_a_scope_is_found_by_those_who_have_it() -> None:
+async def test_a_tool_is_found_only_with_its_permission_or_scope() -> None:
     hub = office()
     hub.tool(name="vault.open", description="Open the vault.", permissions=["vault"])(lambda: "gold")
     hub.tool(name="vault.close", description="Close the vault.", scopes=["vault"])(lambda: "gold")
@@ -114,7 +114,7 @@ async def test_what_takes_a_permission_or_a_scope_is_found_by_those_who_have_it(
 
 
 @asynchronous
-async def test_a_workflow_that_may_not_be_started_is_not_found() -> None:
+async def test_a_denied_workflow_is_not_found() -> None:
     denied = rule(type="mcp_restriction", config={"tool_pattern": "workflow:release"}, principals=["mallory"])
     async with agent(office(policies=[denied])) as a:
         assert await a.found("release") == ["release"]
@@ -122,14 +122,14 @@ async def test_a_workflow_that_may_not_be_started_is_not_found() -> None:
 
 
 @asynchronous
-async def test_a_rule_that_comes_later_counts_for_the_next_search() -> None:
+async def test_a_new_rule_applies_to_the_next_search() -> None:
     async with agent(office()) as a:
         assert await a.found("mail", MALLORY) == ["mail.send"]
         a.hub.guard.policy.replace([rule(type="mcp_restriction", config={"tool_pattern": "mail"})])
         assert await a.found("mail", MALLORY) == []
 
 
-# What leads nowhere leads home
+# Links in errors
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,9 @@ async def test_a_rule_that_comes_later_counts_for_the_next_search() -> None:
     ],
 )
 @asynchronous
-async def test_an_answer_about_what_is_not_there_leads_home(tool: str, arguments: dict[str, Any], code: str) -> None:
+async def test_an_error_about_an_unknown_id_links_to_the_catalog(
+    tool: str, arguments: dict[str, Any], code: str
+) -> None:
     async with agent(office()) as a:
         refused = await a.call(tool, **arguments)
         assert refused["error"]["code"] == code
@@ -155,7 +157,7 @@ async def test_an_answer_about_what_is_not_there_leads_home(tool: str, arguments
 
 
 @asynchronous
-async def test_without_a_gateway_nothing_leads_to_it() -> None:
+async def test_without_a_gateway_errors_have_no_links_to_it() -> None:
     hub = Hub("plain", version="1")
     hub.workflow("release", convert(RELEASE, Workflow))
     async with agent(hub) as a:
@@ -164,7 +166,7 @@ async def test_without_a_gateway_nothing_leads_to_it() -> None:
 
 @pytest.mark.parametrize("version", ERAS)
 @asynchronous
-async def test_an_agent_comes_from_home_to_the_end_by_links_alone(version: str) -> None:
+async def test_an_agent_completes_a_workflow_by_following_links_from_the_catalog(version: str) -> None:
     async with agent(office(), version) as a:
         found = await a.follow((await a.home())["links"][-1], query="publish a release")
         started = await a.follow(found["results"][0]["item"]["links"][0])

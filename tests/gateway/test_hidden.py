@@ -1,4 +1,4 @@
-"""What operators hide: not listed, on all replicas and after a restart."""
+"""Tools that operators hide are not listed on any replica, also after a restart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _listed(hub: Hub) -> set[str]:
 
 
 @asynchronous
-async def test_what_is_hidden_stays_hidden_after_a_restart(tmp_path: Path) -> None:
+async def test_a_hidden_tool_stays_hidden_after_a_restart(tmp_path: Path) -> None:
     hub = _hub(tmp_path)
     await hub.start()
     await hub.runtime.gateway.hidden.change([(Kind.TOOL, "add")], hide=True)
@@ -48,7 +48,7 @@ async def test_what_is_hidden_stays_hidden_after_a_restart(tmp_path: Path) -> No
 
 
 @asynchronous
-async def test_another_replica_hides_what_this_one_hid_at_its_next_look(tmp_path: Path) -> None:
+async def test_another_replica_hides_a_hidden_tool_after_a_refresh(tmp_path: Path) -> None:
     one, other = _hub(tmp_path), _hub(tmp_path)
     await one.start()
     await other.start()
@@ -63,7 +63,7 @@ async def test_another_replica_hides_what_this_one_hid_at_its_next_look(tmp_path
 
 
 @asynchronous
-async def test_a_row_that_arrives_later_is_hidden_too_and_the_clients_are_notified_once(tmp_path: Path) -> None:
+async def test_a_row_added_later_is_hidden_too_and_clients_get_one_notification(tmp_path: Path) -> None:
     hub = _hub(tmp_path)
     changes: list[Any] = []
     hub.registry.subscribe(changes.append)

@@ -74,7 +74,7 @@ def test_each_sentence_of_a_query_finds_its_own_tool(index: SearchIndex) -> None
     assert {id for _, id in found.results} == {"money.convert_currency", "mail.send_message"}
 
 
-def test_documents_that_are_alike_have_one_score_and_come_by_id() -> None:
+def test_equal_documents_have_the_same_score_and_are_ordered_by_id() -> None:
     index = SearchIndex()
     for number in (3, 1, 2):
         index.add(Document(f"shop{number}.order_pizza", description="Order a pizza."))
@@ -84,7 +84,7 @@ def test_documents_that_are_alike_have_one_score_and_come_by_id() -> None:
     assert len({score for score, _ in results}) == 1
 
 
-def test_an_index_that_was_changed_answers_like_one_that_was_built() -> None:
+def test_a_changed_index_gives_the_same_results_as_a_new_one() -> None:
     chance = Random(5)
     changed, built = SearchIndex("hybrid"), SearchIndex("hybrid")
     left = {document.id: document for document in documents(300)}
@@ -112,11 +112,11 @@ def test_an_index_that_was_changed_answers_like_one_that_was_built() -> None:
         ("", 1),
     ],
 )
-def test_a_query_is_taken_sentence_by_sentence(query: str, count: int) -> None:
+def test_a_query_is_split_into_sentences(query: str, count: int) -> None:
     assert len(split_sentences(query)) == count
 
 
-def test_a_long_run_of_dots_takes_no_time() -> None:
+def test_a_long_run_of_dots_is_split_fast() -> None:
     query = "send a message soon" + "." * 50_000
     began = thread_time()
     assert split_sentences(query) == [query]
@@ -124,7 +124,7 @@ def test_a_long_run_of_dots_takes_no_time() -> None:
 
 
 @with_embeddings
-def test_meaning_finds_what_shares_no_word() -> None:
+def test_embeddings_find_a_tool_that_shares_no_word_with_the_query() -> None:
     embeddings = Embeddings()
     index = SearchIndex("hybrid", embeddings)
     for tool in TOOLS:
@@ -180,7 +180,7 @@ def test_vectors_follow_the_documents() -> None:
 
 
 @with_embeddings
-def test_embeddings_that_cannot_be_loaded_are_done_without(
+def test_without_loadable_embeddings_the_search_uses_words(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
@@ -200,7 +200,7 @@ def test_embeddings_that_cannot_be_loaded_are_done_without(
 
 
 @pytest.mark.parametrize("meaning", [False, pytest.param(True, marks=with_embeddings)])
-def test_no_query_is_slow_however_long_it_is(meaning: bool) -> None:
+def test_a_very_long_query_is_fast(meaning: bool) -> None:
     embeddings = Embeddings() if meaning else None
     index = SearchIndex("hybrid", embeddings)
     for document in documents(100 if meaning else 5000):
@@ -215,13 +215,13 @@ def test_no_query_is_slow_however_long_it_is(meaning: bool) -> None:
         index.search(everything)
         return thread_time() - began
 
-    # Many times what it takes here: this is about queries whose cost grows with their length.
+    # Far more than it takes on this machine: the test finds queries whose cost grows with their length.
     assert min(seconds() for _ in range(5)) < 0.05
     index.close()
 
 
 @with_embeddings
-def test_an_index_that_was_closed_finds_by_meaning_again() -> None:
+def test_a_closed_index_uses_embeddings_again() -> None:
     embeddings = Embeddings()
     index = SearchIndex("hybrid", embeddings)
     for number in range(100):
@@ -252,7 +252,7 @@ def test_a_catalog_that_is_too_large_is_ranked_by_words_alone(monkeypatch: pytes
 
 
 @with_embeddings
-def test_the_signals_name_what_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_signals_of_a_ranking_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     may_load, load = threading.Event(), embedding.Model.load
 
     def load_later() -> embedding.Model:
@@ -273,7 +273,7 @@ def test_the_signals_name_what_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @with_embeddings
-def test_meaning_ranks_only_when_every_document_that_may_be_found_has_a_vector(
+def test_embeddings_rank_only_when_every_visible_document_has_a_vector(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     embeddings = Embeddings()
@@ -322,7 +322,7 @@ async def test_a_query_is_encoded_off_the_event_loop(monkeypatch: pytest.MonkeyP
 
 @with_embeddings
 @asynchronous
-async def test_a_hub_has_its_embeddings_before_the_first_search(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hub_loads_its_embeddings_before_the_first_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "_LOADING_DELAY_S", 0.0)
     await asyncio.to_thread(embedding.Model.load)  # a busy machine takes its time
     async with agent(office()) as a:

@@ -1,4 +1,4 @@
-"""Imports: the tools of real servers, kept, refreshed, handed on as they are, and gone without a trace."""
+"""Imports of the tools of real servers: storing, refreshing, passing on and removing them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_tools_of_an_official_and_a_fast_server_are_offered_under_their_pref
 
 
 @asynchronous
-async def test_a_server_over_http_is_used_like_any_other(tmp_path: Path) -> None:
+async def test_a_server_over_http_is_imported(tmp_path: Path) -> None:
     async with listening(official_hub()) as url:
         file = write(tmp_path, {"far": {"kind": "mcp", "url": url}}, [{"connection": "far", "include": ["add"]}])
         async with running(file) as (_, client):
@@ -72,7 +72,7 @@ async def test_a_server_over_http_is_used_like_any_other(tmp_path: Path) -> None
 
 
 @asynchronous
-async def test_what_a_server_answers_is_handed_on_as_it_is(tmp_path: Path) -> None:
+async def test_the_answer_of_a_server_is_passed_on_unchanged(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("show", annotations={"readOnlyHint": True}, title="Show"))
     async with running(write(tmp_path, {"up": server.connection}, [{"connection": "up"}])) as (_, client):
         (listed,) = await client.list_tools()
@@ -85,7 +85,7 @@ async def test_what_a_server_answers_is_handed_on_as_it_is(tmp_path: Path) -> No
 
 
 @asynchronous
-async def test_an_error_of_a_server_is_told_without_the_secrets_of_the_configuration(tmp_path: Path) -> None:
+async def test_an_error_of_a_server_is_passed_on_without_the_secrets_of_the_configuration(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("refuse"))
     secretive = {**server.connection, "env": {"SECRET": "correct-horse-battery"}}
     async with running(write(tmp_path, {"up": secretive}, [{"connection": "up"}])) as (_, client):
@@ -96,7 +96,7 @@ async def test_an_error_of_a_server_is_told_without_the_secrets_of_the_configura
 
 
 @asynchronous
-async def test_progress_comes_through_and_a_cancelled_call_is_cancelled_there_too(tmp_path: Path) -> None:
+async def test_progress_is_passed_on_and_a_cancelled_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("slow"))
     async with running(write(tmp_path, {"up": server.connection}, [{"connection": "up"}])) as (_, client):
         await client.call_tool("up.slow", {"ends": True}, meta={"progressToken": "p"})
@@ -122,7 +122,7 @@ async def test_the_key_of_a_workflow_reaches_the_server(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_server_that_was_seen_before_is_not_started_until_it_is_used(tmp_path: Path) -> None:
+async def test_a_server_with_a_stored_list_is_not_started_until_it_is_used(tmp_path: Path) -> None:
     servers = [Turncoat(tmp_path, tool("show"), name=f"s{number}") for number in range(6)]
     connections = {server.folder.name: server.connection for server in servers}
     file = write(tmp_path, connections, [{"connection": name} for name in connections])
@@ -138,7 +138,7 @@ async def test_a_server_that_was_seen_before_is_not_started_until_it_is_used(tmp
 
 
 @asynchronous
-async def test_what_was_kept_of_another_server_is_not_used(tmp_path: Path) -> None:
+async def test_a_stored_list_of_another_server_is_not_used(tmp_path: Path) -> None:
     first, second = Turncoat(tmp_path, tool("one"), name="a"), Turncoat(tmp_path, tool("two"), name="b")
     settings: dict[str, Any] = {"imports": [{"connection": "up", "trust": "off"}]}
     async with running(write(tmp_path, {"up": first.connection}, **settings)) as (_, client):
@@ -148,7 +148,7 @@ async def test_what_was_kept_of_another_server_is_not_used(tmp_path: Path) -> No
 
 
 @asynchronous
-async def test_a_server_that_fails_is_told_about_and_the_others_go_on(
+async def test_a_failed_server_is_reported_and_the_others_are_imported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Turncoat(tmp_path, tool("show"))
@@ -163,7 +163,7 @@ async def test_a_server_that_fails_is_told_about_and_the_others_go_on(
         assert len([record for record in caplog.records if "lost" in record.getMessage()]) == 1
         assert [one["capability"] for one in await recorded(hub, "capability.discovery_failed")] == ["lost"]
         assert [one["reason"] for one in await recorded(hub, "capability.discovered")] == ["1 tools"]
-        # As soon as it can be started, it is.
+        # The hub starts the server as soon as its program exists.
         write_program(tmp_path / "nothing", server)
         await until(lambda: "lost.show" in hub.registry.tools)
 
@@ -176,21 +176,21 @@ def write_program(path: Path, server: Turncoat) -> None:
 
 
 @asynchronous
-async def test_a_server_that_says_its_tools_changed_is_asked_again(tmp_path: Path) -> None:
+async def test_a_server_is_listed_again_after_a_tools_changed_notification(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("change"), tool("old"))
     file = write(tmp_path, {"up": server.connection}, [{"connection": "up", "trust": "off"}])
     async with running(file, version=LATEST_LEGACY) as (hub, client):
         assert await names(client) == ["up.change", "up.old"]
         client.notifications.clear()
         await client.call_tool("up.change", {"tools": [tool("change"), tool("new")]})
-        await client.assert_notification("tools/list_changed", within=10)
+        await client.assert_notification("tools/list_changed", within=60)
         await client.refute_notification("tools/list_changed")
         assert await names(client) == ["up.change", "up.new"]
         assert hub.registry.find_tool("up.old") is None
 
 
 @ERAS
-def test_a_server_on_http_tells_of_its_changes_too(tmp_path: Path, version: str) -> None:
+def test_a_server_over_http_is_listed_again_after_a_change(tmp_path: Path, version: str) -> None:
     asynchronous(changing)(tmp_path, version)
 
 
@@ -246,7 +246,7 @@ async def test_a_reload_adds_and_removes_rows_in_one_change_and_ends_sessions(tm
 
 
 @asynchronous
-async def test_a_hub_that_had_no_connections_gets_some_by_a_reload(tmp_path: Path) -> None:
+async def test_a_reload_adds_the_first_connections_of_a_hub(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("show"))
     file = write(tmp_path, {}, [])
     async with running(file, settled=False) as (hub, client):
@@ -276,7 +276,7 @@ async def test_a_workflow_calls_an_imported_tool(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_list_without_an_end_and_definitions_without_sense_do_no_harm(tmp_path: Path) -> None:
+async def test_endless_lists_and_invalid_definitions_are_reported(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("show"), {"description": "nameless"}, tool("show"), tool("big", "x" * 300_000))
     endless = Turncoat(tmp_path, tool("show"), name="endless")
     (endless.folder / "endless").touch()
@@ -295,20 +295,20 @@ async def test_a_list_without_an_end_and_definitions_without_sense_do_no_harm(tm
 
 
 @asynchronous
-async def test_a_server_that_never_answers_delays_nobody(tmp_path: Path) -> None:
+async def test_a_server_that_never_answers_does_not_delay_the_others(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("show"))
     silent = stdio("rough", str(tmp_path / "diary"), "silent")
     file = write(
         tmp_path, {"silent": silent, "up": server.connection}, [{"connection": "silent"}, {"connection": "up"}]
     )
     async with running(file, settled=False) as (hub, client):
-        await until(lambda: "up.show" in hub.registry.tools, within=5)
+        await until(lambda: "up.show" in hub.registry.tools, within=60)
         assert (await client.call_tool("up.show"))["structuredContent"] == {"tool": "show"}
         assert imports_of(hub).get_row("silent").state == "starting"
 
 
 @asynchronous
-async def test_a_server_that_says_all_the_time_that_it_changed_is_asked_seldom(tmp_path: Path) -> None:
+async def test_a_burst_of_change_notifications_causes_one_listing(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("flood"), tool("show"))
     async with running(write(tmp_path, {"up": server.connection}, [{"connection": "up"}])) as (_, client):
         await client.call_tool("up.flood")
@@ -318,7 +318,7 @@ async def test_a_server_that_says_all_the_time_that_it_changed_is_asked_seldom(t
 
 
 @asynchronous
-async def test_a_server_that_dies_is_there_again_at_the_next_call(tmp_path: Path) -> None:
+async def test_a_killed_server_is_restarted_at_the_next_call(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("show"))
     async with running(write(tmp_path, {"up": server.connection}, [{"connection": "up"}])) as (hub, client):
         os.kill(int(server.notes[0].split()[1]), signal.SIGKILL)
@@ -328,7 +328,7 @@ async def test_a_server_that_dies_is_there_again_at_the_next_call(tmp_path: Path
 
 
 @asynchronous
-async def test_a_server_is_restarted_when_somebody_says_so(tmp_path: Path) -> None:
+async def test_a_server_can_be_restarted(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("show"))
     async with running(write(tmp_path, {"up": server.connection}, [{"connection": "up"}])) as (hub, _):
         assert (await imports_of(hub).restart("up")).state == "running"
@@ -336,7 +336,7 @@ async def test_a_server_is_restarted_when_somebody_says_so(tmp_path: Path) -> No
 
 
 @asynchronous
-async def test_two_hundred_calls_share_one_process_and_leave_none(tmp_path: Path) -> None:
+async def test_two_hundred_calls_share_one_process_that_ends_with_the_hub(tmp_path: Path) -> None:
     file = write(tmp_path, {"sdk": stdio("official")}, [{"connection": "sdk"}])
     async with running(file) as (_, client):
         calls = [client.call_tool("sdk.add", {"a": number, "b": 1}) for number in range(200)]

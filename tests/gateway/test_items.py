@@ -48,7 +48,7 @@ def item(given: Capability, workflow: Workflow | None = None) -> Item:
     return found
 
 
-def test_a_tool_is_a_capability_that_is_used_through_a_workflow_of_its_own() -> None:
+def test_a_tool_is_a_capability_that_is_started_through_proxy_default() -> None:
     made = item(tool("mail.send", description="Send it", tags=["mail"], aliases=["post"], category="Mail"))
 
     assert (made.id, made.kind, made.title, made.description) == ("mail.send", "capability", "mail.send", "Send it")
@@ -66,7 +66,7 @@ def test_a_missing_title_is_the_id_and_a_missing_description_is_empty() -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("skill:count", "skill"), ("skills", "capability"), ("a.b", "capability")])
-def test_executable_skills_are_a_kind_of_their_own(name: str, kind: str) -> None:
+def test_an_executable_skill_has_the_kind_skill(name: str, kind: str) -> None:
     assert item(tool(name)).kind == kind
 
 
@@ -78,7 +78,7 @@ def test_a_workflow_is_started_by_its_own_id() -> None:
     assert made.schema == FLOW.input_schema
 
 
-def test_a_tool_that_is_only_called_like_a_workflow_is_none() -> None:
+def test_a_tool_named_like_a_workflow_is_a_capability() -> None:
     made = item(tool("workflow:deploy"))
     assert (made.id, made.kind) == ("workflow:deploy", "capability")
 
@@ -89,7 +89,7 @@ def test_the_text_of_a_workflow_is_its_states_transitions_goals_and_guidance() -
     assert workflow_text(steps) == "web_search sum"
 
 
-def test_a_prompt_is_got_and_tells_its_arguments_as_a_schema() -> None:
+def test_a_prompt_links_to_prompts_get_and_has_its_arguments_as_a_schema() -> None:
     hub = Hub("one", version="1")
 
     @hub.prompt
@@ -111,7 +111,7 @@ def test_only_markdown_is_a_document(mime_type: str | None) -> None:
     assert to_item(row(hub, "resources"), lambda name: None) is None
 
 
-def test_a_document_is_read() -> None:
+def test_a_document_links_to_resources_read() -> None:
     hub = Hub("one", version="1")
     hub.resource("docs://x", name="x", mime_type="text/markdown")(lambda: "# x")
     made = item(row(hub, "resources"))
@@ -119,7 +119,7 @@ def test_a_document_is_read() -> None:
     assert made.link == {"rel": "read", "method": "resources/read", "args": {"uri": "docs://x"}}
 
 
-def test_templates_and_what_is_hidden_are_no_items() -> None:
+def test_templates_and_hidden_tools_are_not_items() -> None:
     hub = Hub("one", version="1")
     hub.resource("docs://{x}", name="x", mime_type="text/markdown")(lambda x: "# x")
     assert to_item(row(hub, "resource_templates"), lambda name: None) is None

@@ -1,4 +1,4 @@
-"""What somebody may not use right now is in the catalog all the same; what they may never use is not."""
+"""The catalog has tools that a rule denies temporarily, but not those that it always denies."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ FOR_GOOD = [
 
 
 async def seen(someone: Agent) -> list[bool]:
-    """Whether home, search and describe show it."""
+    """Whether home, search and describe show the tool."""
     described = await someone.describe("mail.send")
     return ["mail.send" in await someone.ids(), "mail.send" in await someone.found("mail"), "error" not in described]
 
 
 @pytest.mark.parametrize("rule", FOR_A_WHILE, ids=lambda rule: rule.name)
 @asynchronous
-async def test_what_is_denied_for_a_while_is_listed_found_and_described_and_says_why(rule: Rule) -> None:
+async def test_a_temporarily_denied_tool_is_listed_found_and_described(rule: Rule) -> None:
     async with agent(office(policies=[rule])) as someone:
         if rule.type == "rate_limit":
             assert (await someone.start(capability="mail.send", arguments={"to": "ann"}))["version"] == 2
@@ -46,19 +46,19 @@ async def test_what_is_denied_for_a_while_is_listed_found_and_described_and_says
 
 @pytest.mark.parametrize("rule", FOR_GOOD, ids=lambda rule: rule.name)
 @asynchronous
-async def test_what_is_denied_for_good_is_in_none_of_them(rule: Rule) -> None:
+async def test_a_permanently_denied_tool_is_not_listed_found_or_described(rule: Rule) -> None:
     async with agent(office(policies=[rule])) as someone:
         assert await seen(someone) == [False, False, False]
 
 
 @asynchronous
-async def test_a_wrong_name_leads_to_what_is_denied_for_a_while() -> None:
+async def test_a_misspelt_name_suggests_a_temporarily_denied_tool() -> None:
     async with agent(office(policies=[FOR_A_WHILE[1]])) as someone:
         assert (await someone.describe("mail.sned"))["error"]["nearest"] == ["mail.send"]
 
 
 @asynchronous
-async def test_the_use_of_one_capability_that_a_rule_denies_is_on_record_with_the_rule() -> None:
+async def test_a_denied_use_of_a_capability_is_in_the_audit_with_its_rule() -> None:
     async with agent(office(policies=[FOR_A_WHILE[1]], audit="store")) as someone:
         for arguments in (None, {"to": "ann"}):
             refused = await someone.start(capability="mail.send", arguments=arguments)

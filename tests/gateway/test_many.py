@@ -1,4 +1,4 @@
-"""Ten thousand capabilities: seen page by page, found, and there at the next start without asking anybody."""
+"""Ten thousand capabilities are paged, found, and available after a restart without listing the upstream again."""
 
 from __future__ import annotations
 

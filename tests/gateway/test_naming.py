@@ -1,4 +1,4 @@
-"""Whatever has several names is found by each, and what is near to a wrong name is told."""
+"""An item is found by each of its names, and an unknown name is answered with suggestions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_workflow_is_started_by_the_name_of_its_tool() -> None:
 
 
 @asynchronous
-async def test_a_rule_about_a_workflow_counts_by_whichever_name_it_is_started() -> None:
+async def test_a_rule_about_a_workflow_applies_to_each_of_its_names() -> None:
     rule = {"name": "r", "type": "mcp_restriction", "config": {"tool_pattern": "workflow:release"}}
     async with agent(office(policies=[msgspec.convert(rule, Rule)])) as a:
         for name in ("release", "workflow:release"):
@@ -46,7 +46,7 @@ async def test_a_rule_about_a_workflow_counts_by_whichever_name_it_is_started() 
 
 
 @asynchronous
-async def test_a_workflow_keeps_its_own_name_though_it_looks_like_that_of_a_tool() -> None:
+async def test_a_workflow_may_have_a_name_with_the_prefix_of_workflow_tools() -> None:
     hub = office()
     hub.workflow("workflow:release", convert({**RELEASE, "title": "Another"}, Workflow))
     async with agent(hub) as a:
@@ -64,14 +64,14 @@ async def test_a_workflow_keeps_its_own_name_though_it_looks_like_that_of_a_tool
     ],
 )
 @asynchronous
-async def test_a_wrong_name_of_a_tool_is_told_with_the_workflow_that_is_near(tool: str, arguments: Any) -> None:
+async def test_a_misspelt_workflow_tool_suggests_the_workflow(tool: str, arguments: Any) -> None:
     async with agent(office()) as a:
         refused = await a.call(tool, **arguments)
         assert (refused["error"]["code"], refused["error"]["nearest"]) == ("UNKNOWN_ID", ["release"])
 
 
 @asynchronous
-async def test_an_unknown_capability_is_told_with_the_nearest() -> None:
+async def test_an_unknown_capability_is_answered_with_the_nearest() -> None:
     async with agent(office()) as a:
         refused = await a.start(capability="mail.sned", arguments={"to": "ann"})
         assert (refused["error"]["code"], refused["error"]["nearest"]) == ("UNKNOWN_ID", ["mail.send"])
@@ -82,7 +82,7 @@ async def test_an_unknown_capability_is_told_with_the_nearest() -> None:
 
 
 @asynchronous
-async def test_what_is_near_but_no_capability_or_not_theirs_is_not_told() -> None:
+async def test_only_capabilities_that_the_caller_may_use_are_suggested() -> None:
     denied = {"name": "r", "type": "mcp_restriction", "config": {"tool_pattern": "mail"}, "principals": ["mallory"]}
     async with agent(office(policies=[msgspec.convert(denied, Rule)])) as a:
         assert (await a.start(MALLORY, capability="mail.sned"))["error"]["nearest"] == []
@@ -93,26 +93,26 @@ async def test_what_is_near_but_no_capability_or_not_theirs_is_not_told() -> Non
 @asynchronous
 async def test_the_workflow_of_a_single_capability_is_explained() -> None:
     async with agent(office()) as a:
-        told = await a.call("workflow.explain", definitionId="proxy_default")
-        assert (told["definitionId"], told["initialState"]) == ("proxy_default", "ready")
-        assert told["inputSchema"]["required"] == ["capability"]
-        assert told["inputSchema"]["properties"].keys() == {"capability", "arguments"}
-        assert "context.lastResult" in told["states"]["ready"]["description"]
+        answer = await a.call("workflow.explain", definitionId="proxy_default")
+        assert (answer["definitionId"], answer["initialState"]) == ("proxy_default", "ready")
+        assert answer["inputSchema"]["required"] == ["capability"]
+        assert answer["inputSchema"]["properties"].keys() == {"capability", "arguments"}
+        assert "context.lastResult" in answer["states"]["ready"]["description"]
 
 
 @asynchronous
-async def test_a_capability_is_explained_as_the_transition_that_it_will_be() -> None:
+async def test_a_capability_is_explained_as_a_transition() -> None:
     async with agent(office()) as a:
-        told = await a.call("workflow.explain", definitionId="proxy_default", transition="mail.send")
-        assert (told["transition"], told["state"], told["title"]) == ("mail.send", "ready", "Send a mail")
-        assert told["inputSchema"]["required"] == ["to"]
-        assert told["executor"]["capability"] == "mail.send"
+        answer = await a.call("workflow.explain", definitionId="proxy_default", transition="mail.send")
+        assert (answer["transition"], answer["state"], answer["title"]) == ("mail.send", "ready", "Send a mail")
+        assert answer["inputSchema"]["required"] == ["to"]
+        assert answer["executor"]["capability"] == "mail.send"
         refused = await a.call("workflow.explain", definitionId="proxy_default", transition="mail.sned")
         assert (refused["error"]["code"], refused["error"]["nearest"]) == ("UNKNOWN_ID", ["mail.send"])
 
 
 @asynchronous
-async def test_what_somebody_may_not_use_is_not_explained_to_them() -> None:
+async def test_a_denied_capability_is_not_explained() -> None:
     denied = {"name": "r", "type": "mcp_restriction", "config": {"tool_pattern": "mail"}, "principals": ["mallory"]}
     async with agent(office(policies=[msgspec.convert(denied, Rule)])) as a:
         asked = {"definitionId": "proxy_default", "transition": "mail.send"}
@@ -123,13 +123,13 @@ async def test_what_somebody_may_not_use_is_not_explained_to_them() -> None:
 
 @pytest.mark.parametrize("tool", ["workflow.start", "workflow.explain"])
 @asynchronous
-async def test_a_capability_that_is_hidden_from_somebody_is_answered_like_one_that_never_was(tool: str) -> None:
+async def test_a_hidden_capability_is_answered_like_an_unknown_one(tool: str) -> None:
     config = {"tool_pattern": "mail.send"}
     rule = {"name": "r", "type": "mcp_restriction", "config": config, "hide": True, "principals": ["mallory"]}
     async with agent(office(policies=[msgspec.convert(rule, Rule)])) as a:
-        told = []
+        answer = []
         for name in ("mail.send", "mail.sens"):
             about = {"input": {"capability": name}} if tool == "workflow.start" else {"transition": name}
-            told.append(await a.call(tool, MALLORY, definitionId="proxy_default", **about))
-        assert told[0]["error"]["code"] == "UNKNOWN_ID"
-        assert str(told[0]).replace("mail.send", "mail.sens") == str(told[1])
+            answer.append(await a.call(tool, MALLORY, definitionId="proxy_default", **about))
+        assert answer[0]["error"]["code"] == "UNKNOWN_ID"
+        assert str(answer[0]).replace("mail.send", "mail.sens") == str(answer[1])

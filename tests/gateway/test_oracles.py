@@ -74,13 +74,13 @@ def put(value: Any, name: str) -> Any:
 
 
 async def answer(client: TestClient, asked: tuple[str, dict[str, Any]], name: str) -> str:
-    """What a client is answered, with NAME in place of the name."""
+    """The answer that a client gets, with NAME in place of the name."""
     method, params = asked
     try:
-        told = repr(await client.request(method, put(params, name)))
+        outcome = repr(await client.request(method, put(params, name)))
     except RemoteError as error:
-        told = repr((error.code, error.message, error.data))
-    return told.replace(name, "NAME")
+        outcome = repr((error.code, error.message, error.data))
+    return outcome.replace(name, "NAME")
 
 
 @pytest.mark.parametrize("ranking", ["auto", "weighted", "hybrid"])
@@ -94,9 +94,11 @@ async def test_a_hidden_name_is_answered_like_one_that_does_not_exist(
     async with using(tmp_path, HUB.replace("RANKING", ranking), version) as (_, client):
         home = repr(await client.call_tool("gateway.home", {}))
         assert "mail.send" in home and HIDDEN not in home
-        told = {case: [await answer(client, asked, name) for name in (HIDDEN, ABSENT)] for case, asked in ASKED.items()}
+        outcome = {
+            case: [await answer(client, asked, name) for name in (HIDDEN, ABSENT)] for case, asked in ASKED.items()
+        }
 
-    differing = {case: both for case, both in told.items() if both[0] != both[1]}
+    differing = {case: both for case, both in outcome.items() if both[0] != both[1]}
     assert differing == {}
 
 

@@ -137,7 +137,7 @@ def test_an_oversized_query_is_answered_at_once(query: str, ranking: str) -> Non
 
 
 @asynchronous
-async def test_an_oversized_query_finds_what_its_beginning_says() -> None:
+async def test_an_oversized_query_is_searched_by_its_beginning() -> None:
     async with agent(crowd()) as a:
         with at_once():
             found = await a.search("customer " + oversized("customer "), limit=1)

@@ -1,4 +1,4 @@
-"""Values for an argument of another server's prompt or template: asked of that server."""
+"""Completions for an argument of an upstream's prompt or template come from that upstream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAY = {"type": "ref/resource", "uri": "notes://{day}"}
 
 
 class Knowing(Dated):
-    """Knows what may be typed."""
+    """A hub with completions."""
 
     def __init__(self, only: str) -> None:
         super().__init__("knowing", only)
@@ -69,7 +69,7 @@ async def completion(client: TestClient, ref: Json, value: str, **more: Any) -> 
 
 @downstream
 @upstream
-def test_the_server_is_asked_by_its_own_names(tmp_path: Path, version: str, era: str) -> None:
+def test_the_upstream_is_asked_with_its_own_names(tmp_path: Path, version: str, era: str) -> None:
     @asynchronous
     async def asked() -> None:
         async with knowing(tmp_path, era) as (hub, far), connect(hub, version) as client:
@@ -92,14 +92,14 @@ def test_the_server_is_asked_by_its_own_names(tmp_path: Path, version: str, era:
 
 
 @asynchronous
-async def test_an_older_server_is_not_told_what_is_filled_in(tmp_path: Path) -> None:
+async def test_an_older_upstream_gets_no_completion_context(tmp_path: Path) -> None:
     async with knowing(tmp_path, V2025_03_26) as (hub, far), connect(hub) as client:
         await completion(client, GREET, "A", context={"arguments": {"tone": "warm"}})
         assert far.asked == [("greet", {"name": "name", "value": "A"})]
 
 
 @upstream
-def test_a_refusal_is_told_without_the_secrets_of_the_configuration(tmp_path: Path, era: str) -> None:
+def test_a_refusal_is_passed_on_without_the_secrets_of_the_configuration(tmp_path: Path, era: str) -> None:
     @asynchronous
     async def refused() -> None:
         async with knowing(tmp_path, era) as (hub, _), connect(hub) as client:
@@ -112,16 +112,17 @@ def test_a_refusal_is_told_without_the_secrets_of_the_configuration(tmp_path: Pa
 
 
 @asynchronous
-async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_for_a_call(tmp_path: Path) -> None:
+async def test_a_completion_times_out_like_a_call(tmp_path: Path) -> None:
     server = {"name": "desk", "version": "1", "surface": "full", "toolTimeoutMs": 200}
     async with knowing(tmp_path, V2026_07_28, server=server) as (hub, _), connect(hub) as client:
         with pytest.raises(RemoteError, match="timed out"):
             await completion(client, GREET, "never")
+        hub.core.pipeline.timeout = 60.0  # the next one has to succeed, also on a busy machine
         assert (await completion(client, GREET, "A"))["values"] == ["Ada", "Adam"]
 
 
 @asynchronous
-async def test_rules_about_a_prompt_hold_for_its_completion(tmp_path: Path) -> None:
+async def test_rules_about_a_prompt_apply_to_its_completion(tmp_path: Path) -> None:
     rule = {"name": "no", "type": "mcp_restriction", "config": {"tool_pattern": "up.greet", "action": "deny"}}
     async with knowing(tmp_path, LATEST_LEGACY, policies=[rule]) as (hub, far), connect(hub) as client:
         with pytest.raises(RemoteError) as denied:
@@ -154,7 +155,7 @@ def test_a_server_that_completes_nothing_is_not_asked(tmp_path: Path, era: str) 
 
 
 @asynchronous
-async def test_a_hook_of_the_hub_may_hand_on(tmp_path: Path) -> None:
+async def test_a_hook_of_the_hub_may_delegate_to_the_upstream(tmp_path: Path) -> None:
     class Louder(Hub):
         async def on_completion(self, ref: str, argument: Mapping[str, Any], ctx: Context) -> list[str]:
             return [value.upper() for value in await super().on_completion(ref, argument, ctx)]
@@ -171,7 +172,7 @@ async def test_a_hook_of_the_hub_may_hand_on(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_completion_is_on_record_as_one(tmp_path: Path) -> None:
+async def test_a_completion_is_in_the_audit(tmp_path: Path) -> None:
     async with knowing(tmp_path, V2026_07_28) as (hub, _), connect(hub) as client:
         await client.complete(GREET, "name", "A")
         (entry,) = await recorded(hub, "complete")

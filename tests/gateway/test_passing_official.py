@@ -27,7 +27,7 @@ pytestmark = [
 
 @asynccontextmanager
 async def server(reached: str) -> AsyncIterator[dict[str, Any]]:
-    """The server, as the section `connections` has it."""
+    """The entry of the server for the section `connections`."""
     if reached == "stdio":
         yield stdio("official_asking")
         return
@@ -37,14 +37,14 @@ async def server(reached: str) -> AsyncIterator[dict[str, Any]]:
 
 
 async def answer(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-    """Somebody who likes red."""
+    """Accept with the colour red."""
     assert isinstance(params, types.ElicitRequestFormParams)
     assert params.message == "Which colour?"
     return types.ElicitResult(action="accept", content={"colour": "red"})
 
 
 async def decline(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-    """Somebody who does not want to say."""
+    """Decline."""
     return types.ElicitResult(action="decline")
 
 
@@ -68,7 +68,7 @@ async def client_of(folder: Path, reached: str, mode: Any, **callbacks: Any) -> 
             yield client
 
 
-def test_questions_are_answered(tmp_path: Path, mode: str, reached: str) -> None:
+def test_elicitations_and_sampling_requests_are_answered(tmp_path: Path, mode: str, reached: str) -> None:
     @asynchronous
     async def answered() -> None:
         async with client_of(tmp_path, reached, mode, elicitation_callback=answer) as client:
@@ -78,7 +78,7 @@ def test_questions_are_answered(tmp_path: Path, mode: str, reached: str) -> None
     answered()
 
 
-def test_a_question_may_be_declined(tmp_path: Path, mode: str, reached: str) -> None:
+def test_an_elicitation_may_be_declined(tmp_path: Path, mode: str, reached: str) -> None:
     @asynchronous
     async def declined() -> None:
         async with client_of(tmp_path, reached, mode, elicitation_callback=decline) as client:

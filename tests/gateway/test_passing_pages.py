@@ -1,4 +1,4 @@
-"""That somebody was at a page is told to the client whose call sent them there, and to nobody else."""
+"""Only the client whose call asked for a page is notified of its completion."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ async def importing(folder: Path, transport: str) -> AsyncIterator[Hub]:
 
 
 def agree(params: Json) -> Json:
-    """Somebody who opens the page."""
+    """Accept the request to open a page."""
     assert params["elicitationId"] == "now"
     return {"action": "accept"}
 
 
 @reached
-def test_a_page_of_a_call_that_goes_on(tmp_path: Path, transport: str) -> None:
+def test_the_page_of_a_running_call_is_completed(tmp_path: Path, transport: str) -> None:
     @asynchronous
-    async def told() -> None:
+    async def scenario() -> None:
         async with (
             importing(tmp_path, transport) as hub,
             connect(hub, LATEST_LEGACY, elicitation=agree) as ada,
@@ -60,7 +60,7 @@ def test_a_page_of_a_call_that_goes_on(tmp_path: Path, transport: str) -> None:
             await ada.assert_notification(COMPLETE, elicitationId="now")
             await bob.refute_notification(COMPLETE)
 
-    told()
+    scenario()
 
 
 async def needs_a_page(client: TestClient) -> None:
@@ -70,9 +70,9 @@ async def needs_a_page(client: TestClient) -> None:
 
 
 @reached
-def test_a_page_that_a_call_needs_to_be_made_again(tmp_path: Path, transport: str) -> None:
+def test_the_page_of_a_refused_call_is_completed(tmp_path: Path, transport: str) -> None:
     @asynchronous
-    async def told() -> None:
+    async def scenario() -> None:
         async with (
             importing(tmp_path, transport) as hub,
             connect(hub, LATEST_LEGACY, capabilities=SHOWS) as ada,
@@ -80,17 +80,17 @@ def test_a_page_that_a_call_needs_to_be_made_again(tmp_path: Path, transport: st
         ):
             await needs_a_page(ada)
             await bob.call_tool("up.confirm")
-            note = await ada.assert_notification(COMPLETE, within=10)
+            note = await ada.assert_notification(COMPLETE, within=60)
             assert note["params"] == {"elicitationId": "later"}
-            await bob.call_tool("up.confirm")  # by now, nobody waits for it
+            await bob.call_tool("up.confirm")  # no client waits for it any longer
             await ada.refute_notification(COMPLETE)
             await bob.refute_notification(COMPLETE)
 
-    told()
+    scenario()
 
 
 class Followed(Recorded):
-    """An app in front of another one that knows how many streams of sessions were opened."""
+    """A proxy app that counts the opened session streams."""
 
     streams = 0
 
@@ -103,7 +103,7 @@ class Followed(Recorded):
 
 
 @asynchronous
-async def test_a_session_of_somebodys_own_hears_of_pages_too(tmp_path: Path) -> None:
+async def test_a_session_with_user_credentials_gets_completions_of_pages(tmp_path: Path) -> None:
     app = Followed(official_pages.build().streamable_http_app(), sessions_only=True)
     async with listening(app) as url:
         far = {"kind": "mcp", "url": url, "credentials": "user"}
@@ -116,11 +116,11 @@ async def test_a_session_of_somebodys_own_hears_of_pages_too(tmp_path: Path) -> 
             await needs_a_page(client)
             await until(lambda: app.streams == 2)
             await client.call_tool("up.confirm")
-            await client.assert_notification(COMPLETE, within=10, elicitationId="later")
+            await client.assert_notification(COMPLETE, within=60, elicitationId="later")
 
 
 @asynchronous
-async def test_a_client_without_a_word_for_it_hears_nothing(tmp_path: Path) -> None:
+async def test_a_client_of_an_era_without_completions_gets_no_notification(tmp_path: Path) -> None:
     def open_page(params: Json) -> Json:
         assert "elicitationId" not in params
         return {"action": "accept"}
@@ -131,12 +131,12 @@ async def test_a_client_without_a_word_for_it_hears_nothing(tmp_path: Path) -> N
 
 
 @asynchronous
-async def test_only_so_many_pages_are_remembered() -> None:
-    told: list[str] = []
+async def test_the_number_of_remembered_pages_is_limited() -> None:
+    answer: list[str] = []
 
     class Session:
         async def send_elicitation_complete(self, elicitation_id: str) -> None:
-            told.append(elicitation_id)
+            answer.append(elicitation_id)
 
     class Caller:
         version, session = LATEST_LEGACY, Session()
@@ -149,5 +149,5 @@ async def test_only_so_many_pages_are_remembered() -> None:
         pages.remember("up", [{"elicitationId": str(number)}, {}, 7], Ctx())
     for number in range(1500):
         pages.complete("up", {"elicitationId": str(number)})
-    await until(lambda: len(told) >= 1000)
-    assert told == [str(number) for number in range(500, 1500)]
+    await until(lambda: len(answer) >= 1000)
+    assert answer == [str(number) for number in range(500, 1500)]

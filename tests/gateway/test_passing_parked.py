@@ -1,4 +1,4 @@
-"""A call at a server with a session goes on while a stateless client is asked, and is not left behind."""
+"""A call in an upstream session is suspended while a stateless client answers, and always ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAINT: Json = {"name": "up.paint", "arguments": {"what": "door"}}
 
 
 @asynchronous
-async def test_a_call_whose_client_does_not_come_back_ends_with_the_hub(tmp_path: Path) -> None:
+async def test_a_suspended_call_without_an_answer_ends_with_the_hub(tmp_path: Path) -> None:
     async with importing(tmp_path, LATEST_LEGACY) as (hub, far):
         assert far is not None
         async with connect(hub, capabilities=ABLE) as client:
@@ -32,7 +32,7 @@ async def test_a_call_whose_client_does_not_come_back_ends_with_the_hub(tmp_path
 
 
 @asynchronous
-async def test_a_call_is_found_again_and_made_once(tmp_path: Path) -> None:
+async def test_a_suspended_call_is_resumed_and_made_once(tmp_path: Path) -> None:
     async with importing(tmp_path, LATEST_LEGACY) as (hub, far), connect(hub, capabilities=ABLE) as client:
         assert far is not None
         asked = await client.request("tools/call", PAINT)
@@ -46,7 +46,7 @@ async def test_a_call_is_found_again_and_made_once(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_call_that_another_process_had_is_to_be_made_again(tmp_path: Path) -> None:
+async def test_a_suspended_call_of_another_process_has_to_be_repeated(tmp_path: Path) -> None:
     file = write(tmp_path, {"up": stdio("curious", LATEST_LEGACY)}, [{"connection": "up"}])
     seal = Seal(b"one for all processes")
     async with started(file) as hub, connect(hub, capabilities=ABLE) as client:

@@ -1,4 +1,4 @@
-"""What another server refuses for a reason that only a client can do something about."""
+"""Refusals of an upstream that require a page to be opened by the client."""
 
 from __future__ import annotations
 
@@ -54,11 +54,9 @@ async def refusing(folder: Path, era: str) -> AsyncIterator[Hub]:
 
 
 @upstream
-def test_that_a_page_has_to_be_opened_first_reaches_a_client_that_knows_what_that_means(
-    tmp_path: Path, era: str
-) -> None:
+def test_a_required_page_reaches_a_client_that_supports_url_elicitation(tmp_path: Path, era: str) -> None:
     @asynchronous
-    async def told() -> None:
+    async def scenario() -> None:
         async with (
             refusing(tmp_path, era) as hub,
             connect(hub, LATEST_LEGACY, capabilities=SHOWS_PAGES) as client,
@@ -71,7 +69,7 @@ def test_that_a_page_has_to_be_opened_first_reaches_a_client_that_knows_what_tha
                 (page,) = needed.value.data["elicitations"]
                 assert page == PAGES["elicitations"][0] | {"url": "https://x.example/[REDACTED]?token=one-time"}
 
-    told()
+    scenario()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +77,9 @@ def test_that_a_page_has_to_be_opened_first_reaches_a_client_that_knows_what_tha
     [(V2026_07_28, SHOWS_PAGES), (V2025_06_18, SHOWS_PAGES), (LATEST_LEGACY, {"elicitation": {}}), (LATEST_LEGACY, {})],
 )
 @asynchronous
-async def test_to_others_it_is_a_failure_like_any_other(tmp_path: Path, version: str, capabilities: Any) -> None:
+async def test_for_other_clients_a_required_page_is_an_error_result(
+    tmp_path: Path, version: str, capabilities: Any
+) -> None:
     async with (
         refusing(tmp_path, LATEST_LEGACY) as hub,
         connect(hub, version, capabilities=capabilities) as client,

@@ -19,7 +19,7 @@ from waypost.wire.versions import LATEST_LEGACY
 @transports
 def test_logs_and_progress_reach_the_caller(tmp_path: Path, version: str, era: str, transport: str) -> None:
     @asynchronous
-    async def told() -> None:
+    async def scenario() -> None:
         async with client_of(tmp_path, version, era, transport, elicitation=lambda _: {"action": "cancel"}) as (
             client,
             _,
@@ -33,19 +33,19 @@ def test_logs_and_progress_reach_the_caller(tmp_path: Path, version: str, era: s
             await client.call_tool("up.chatter")
             await client.refute_notification("message")
 
-    told()
+    scenario()
 
 
 @downstream
 @upstream
-def test_remarks_of_calls_at_once_reach_only_their_callers(tmp_path: Path, version: str, era: str) -> None:
+def test_logs_and_progress_of_concurrent_calls_reach_only_their_callers(tmp_path: Path, version: str, era: str) -> None:
     @asynchronous
     async def apart() -> None:
         async with importing(tmp_path, era) as (hub, _), connect(hub, version) as ada, connect(hub, version) as bob:
             for client in (ada, bob):
                 await client.set_log_level("info")
             hanging = asyncio.get_running_loop().create_task(ada.call_with_progress("up.hang"))
-            await ada.assert_notification("progress", within=10)
+            await ada.assert_notification("progress", within=60)
             await bob.call_with_progress("up.chatter")
             await bob.assert_notification("message", level="warning")
             await bob.assert_notification("progress", total=2)
@@ -58,13 +58,13 @@ def test_remarks_of_calls_at_once_reach_only_their_callers(tmp_path: Path, versi
 
 @downstream
 @upstream
-def test_a_call_that_is_cancelled_is_cancelled_at_the_server(tmp_path: Path, version: str, era: str) -> None:
+def test_a_cancelled_call_is_cancelled_at_the_upstream(tmp_path: Path, version: str, era: str) -> None:
     @asynchronous
     async def cancelled() -> None:
         async with client_of(tmp_path, version, era, elicitation=lambda _: {"action": "cancel"}) as (client, far):
             assert far is not None
             call = asyncio.get_running_loop().create_task(client.call_with_progress("up.hang"))
-            await client.assert_notification("progress", within=10)
+            await client.assert_notification("progress", within=60)
             call.cancel()
             await until(lambda: far.calls == ["hang", "cancelled"])
 
@@ -73,8 +73,8 @@ def test_a_call_that_is_cancelled_is_cancelled_at_the_server(tmp_path: Path, ver
 
 @downstream
 @upstream
-def test_a_call_that_is_cancelled_takes_its_question_back(tmp_path: Path, version: str, era: str) -> None:
-    """A stateless client that was asked has its answer already; it just does not come back."""
+def test_a_cancelled_call_cancels_its_elicitation(tmp_path: Path, version: str, era: str) -> None:
+    """A stateless client has its result already and only does not continue the call."""
 
     @asynchronous
     async def taken_back() -> None:
@@ -94,7 +94,7 @@ def test_a_call_that_is_cancelled_takes_its_question_back(tmp_path: Path, versio
                 await asked.wait()
                 call.cancel()
                 if version == LATEST_LEGACY:
-                    await client.assert_notification("cancelled", within=10)
+                    await client.assert_notification("cancelled", within=60)
                 await dropped.wait()
             if version == LATEST_LEGACY and era == LATEST_LEGACY:
                 await until(lambda: not any(session.running for session in far.engine.sessions))

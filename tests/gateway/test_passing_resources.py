@@ -1,4 +1,4 @@
-"""Prompts, resources and templates of other servers: listed, read, watched, held back, never in the way."""
+"""Prompts, resources and templates of upstreams: lists, reads, subscriptions, quarantine and name clashes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def test_prompts_resources_and_templates_are_offered(tmp_path: Path, version: st
 
 @downstream
 @upstream
-def test_what_a_server_does_not_know_is_not_found_here_either(tmp_path: Path, version: str, era: str) -> None:
+def test_an_error_of_the_upstream_about_a_resource_or_prompt_is_passed_on(
+    tmp_path: Path, version: str, era: str
+) -> None:
     @asynchronous
     async def unknown() -> None:
         async with client_of(tmp_path, version, era) as (client, _):
@@ -62,43 +64,43 @@ def test_what_a_server_does_not_know_is_not_found_here_either(tmp_path: Path, ve
 
 
 @upstream
-def test_a_session_hears_of_a_resource_for_as_long_as_it_is_subscribed(tmp_path: Path, era: str) -> None:
+def test_a_session_gets_updates_of_a_resource_while_it_is_subscribed(tmp_path: Path, era: str) -> None:
     @asynchronous
-    async def heard() -> None:
+    async def check_updates() -> None:
         async with client_of(tmp_path, LATEST_LEGACY, era) as (client, far):
             assert far is not None
             await client.subscribe("notes://today")
             await until(lambda: far.engine.broadcast.subscribed_uris() == {"notes://today"})
             await client.call_tool("up.rewrite")
-            await client.assert_notification("resources/updated", uri="notes://today", within=10)
+            await client.assert_notification("resources/updated", uri="notes://today", within=60)
             await client.refute_notification("resources/updated")
             await client.unsubscribe("notes://today")
             await until(lambda: far.engine.broadcast.subscribed_uris() == set())
             await client.call_tool("up.rewrite")
             await client.refute_notification("resources/updated")
 
-    heard()
+    check_updates()
 
 
 @upstream
-def test_a_stream_of_changes_hears_of_a_resource_while_it_is_open(tmp_path: Path, era: str) -> None:
+def test_a_listen_stream_gets_updates_of_a_resource_while_it_is_open(tmp_path: Path, era: str) -> None:
     @asynchronous
-    async def heard() -> None:
+    async def check_updates() -> None:
         async with client_of(tmp_path, V2026_07_28, era) as (client, far):
             assert far is not None
             async with client.listen(resourceSubscriptions=["notes://today", "notes://day/1"]):
                 await until(lambda: far.engine.broadcast.subscribed_uris() == {"notes://today", "notes://day/1"})
                 await client.call_tool("up.rewrite")
-                await client.assert_notification("resources/updated", uri="notes://today", within=10)
+                await client.assert_notification("resources/updated", uri="notes://today", within=60)
             await until(lambda: far.engine.broadcast.subscribed_uris() == set())
 
-    heard()
+    check_updates()
 
 
 @upstream
-def test_a_client_that_leaves_wants_nothing_any_more(tmp_path: Path, era: str) -> None:
+def test_the_subscriptions_of_a_client_end_when_it_disconnects(tmp_path: Path, era: str) -> None:
     @asynchronous
-    async def left() -> None:
+    async def check_disconnect() -> None:
         async with importing(tmp_path, era) as (hub, far):
             assert far is not None
             async with connect(hub, LATEST_LEGACY) as client:
@@ -106,47 +108,47 @@ def test_a_client_that_leaves_wants_nothing_any_more(tmp_path: Path, era: str) -
                 await until(lambda: far.engine.broadcast.subscribed_uris() == {"notes://today"})
             await until(lambda: far.engine.broadcast.subscribed_uris() == set())
 
-    left()
+    check_disconnect()
 
 
 @upstream
-def test_a_session_that_began_anew_is_told_what_is_wanted(tmp_path: Path, era: str) -> None:
+def test_a_restarted_upstream_session_is_subscribed_again(tmp_path: Path, era: str) -> None:
     @asynchronous
-    async def told_again() -> None:
+    async def scenario() -> None:
         async with importing(tmp_path, era) as (hub, far), connect(hub, LATEST_LEGACY) as client:
             assert far is not None
             await client.subscribe("notes://today")
             await until(lambda: far.engine.broadcast.subscribed_uris() == {"notes://today"})
             await imports_of(hub).restart("up")
-            await client.unsubscribe("notes://day/1")  # which changes nothing
+            await client.unsubscribe("notes://day/1")  # has no effect
             await until(lambda: len(far.engine.sessions) == (1 if era == LATEST_LEGACY else 0))
             await until(lambda: far.engine.broadcast.subscribed_uris() == {"notes://today"})
             assert imports_of(hub).is_needed("up")
             await client.call_tool("up.rewrite")
-            await client.assert_notification("resources/updated", uri="notes://today", within=10)
+            await client.assert_notification("resources/updated", uri="notes://today", within=60)
 
-    told_again()
+    scenario()
 
 
 @upstream
-def test_new_prompts_and_resources_are_told_of_once(tmp_path: Path, era: str) -> None:
+def test_new_prompts_and_resources_cause_one_notification_each(tmp_path: Path, era: str) -> None:
     @asynchronous
-    async def told() -> None:
+    async def scenario() -> None:
         async with client_of(tmp_path, LATEST_LEGACY, era) as (client, _):
             client.notifications.clear()
             await client.call_tool("up.grow")
-            await client.assert_notification("prompts/list_changed", within=10)
+            await client.assert_notification("prompts/list_changed", within=60)
             if not any(note["method"] == "notifications/resources/list_changed" for note in client.notifications):
-                await client.assert_notification("resources/list_changed", within=10)
+                await client.assert_notification("resources/list_changed", within=60)
             assert "up.extra" in [one["name"] for one in await client.list_prompts()]
             await client.refute_notification("prompts/list_changed")
             await client.refute_notification("tools/list_changed")
 
-    told()
+    scenario()
 
 
 @asynchronous
-async def test_what_was_seen_before_is_offered_without_starting_anything(tmp_path: Path) -> None:
+async def test_stored_prompts_and_resources_are_offered_without_starting_the_upstream(tmp_path: Path) -> None:
     file = write(tmp_path, {"up": stdio("curious", LATEST_LEGACY)}, [{"connection": "up"}])
     async with started(file):
         pass
@@ -159,7 +161,7 @@ async def test_what_was_seen_before_is_offered_without_starting_anything(tmp_pat
 
 
 @asynchronous
-async def test_prompts_are_chosen_by_name_and_resources_come_with_the_whole(tmp_path: Path) -> None:
+async def test_prompts_are_selected_by_name_and_include_leaves_out_all_resources(tmp_path: Path) -> None:
     async with importing(tmp_path, V2026_07_28, include=["paint", "greet"]) as (hub, _), connect(hub) as client:
         assert [one["name"] for one in await client.list_tools()] == ["up.paint"]
         assert [one["name"] for one in await client.list_prompts()] == ["up.greet"]
@@ -175,7 +177,7 @@ def ours(name: str) -> str:
 
 
 @asynchronous
-async def test_a_uri_that_somebody_has_stays_theirs(tmp_path: Path) -> None:
+async def test_a_uri_in_use_stays_with_its_owner(tmp_path: Path) -> None:
     first, second = curious(V2026_07_28, "first"), curious(V2026_07_28, "second")
 
     @second.resource("own://thing", name="thing")
@@ -202,7 +204,7 @@ async def test_a_uri_that_somebody_has_stays_theirs(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_what_the_hub_has_itself_wins_even_when_it_comes_later(tmp_path: Path) -> None:
+async def test_a_resource_of_the_hub_takes_precedence_even_when_added_later(tmp_path: Path) -> None:
     async with importing(tmp_path, V2026_07_28) as (hub, _), connect(hub) as client:
         assert (await client.read_resource("notes://today")).text == "Sunny."
         hub.resource("notes://{name}", name="zz")(ours)
@@ -211,7 +213,7 @@ async def test_what_the_hub_has_itself_wins_even_when_it_comes_later(tmp_path: P
 
 
 async def seen(client: TestClient) -> tuple[list[str], list[str]]:
-    """The prompts and resources a client sees."""
+    """The prompts and resources that a client lists."""
     prompts = [one["name"] for one in await client.list_prompts()]
     return prompts, [one["uri"] for one in await client.list_resources()]
 
@@ -248,7 +250,7 @@ async def test_new_prompts_and_resources_are_held_back_until_they_are_approved(t
 
 
 @asynchronous
-async def test_new_prompts_and_resources_are_only_marked_where_that_is_wanted(tmp_path: Path) -> None:
+async def test_new_prompts_and_resources_are_only_marked_with_trust_flag(tmp_path: Path) -> None:
     async def marked(hub: Hub, client: TestClient) -> None:
         (extra,) = [one for one in await client.list_prompts() if one["name"] == "up.extra"]
         assert extra["_meta"]["waypost/trust"] == "new"

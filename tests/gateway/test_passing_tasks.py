@@ -1,4 +1,4 @@
-"""Tools of another server that only run as tasks are called like all others, in every pair of eras."""
+"""Upstream tools that only run as tasks are called like other tools, in every pair of eras."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 
 @pytest.fixture(autouse=True)
-def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub whose tools run as tasks, where it runs here, wants to be asked often how they stand."""
+def short_poll_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the poll interval of the task server if it runs in this process."""
     monkeypatch.setattr(tasks, "_POLL_MS", 20)
 
 
 @asynccontextmanager
 async def importing(folder: Path, era: str, transport: str = "http", **more: Any) -> AsyncIterator[tuple[Hub, Dated]]:
-    """A hub that imports the one whose tools run as tasks, and that one, where it runs here."""
+    """A hub that imports the task server, and that server if it runs in this process."""
     far = tasking(era)
     wanted = [{"connection": "up", "trust": "off"}]
     if transport == "stdio":
@@ -52,7 +52,7 @@ async def importing(folder: Path, era: str, transport: str = "http", **more: Any
 @downstream
 @upstream
 @transports
-def test_what_a_task_comes_to_is_the_result_of_the_call(tmp_path: Path, version: str, era: str, transport: str) -> None:
+def test_the_result_of_a_task_is_the_result_of_the_call(tmp_path: Path, version: str, era: str, transport: str) -> None:
     @asynchronous
     async def called() -> None:
         async with importing(tmp_path, era, transport) as (hub, _), connect(hub, version) as client:
@@ -69,7 +69,7 @@ def test_what_a_task_comes_to_is_the_result_of_the_call(tmp_path: Path, version:
 
 @downstream
 @upstream
-def test_a_task_that_failed_as_a_request_fails_says_so(tmp_path: Path, version: str, era: str) -> None:
+def test_a_task_that_ends_with_a_protocol_error_is_an_error_result(tmp_path: Path, version: str, era: str) -> None:
     @asynchronous
     async def failed() -> None:
         async with importing(tmp_path, era) as (hub, _), connect(hub, version) as client:
@@ -83,7 +83,7 @@ def test_a_task_that_failed_as_a_request_fails_says_so(tmp_path: Path, version: 
 @downstream
 @upstream
 @transports
-def test_what_a_task_asks_is_asked_of_the_caller(tmp_path: Path, version: str, era: str, transport: str) -> None:
+def test_an_elicitation_of_a_task_reaches_the_caller(tmp_path: Path, version: str, era: str, transport: str) -> None:
     asked: list[str] = []
 
     def answer(params: Json) -> Json:
@@ -106,8 +106,10 @@ def test_what_a_task_asks_is_asked_of_the_caller(tmp_path: Path, version: str, e
 @downstream
 @upstream
 @transports
-def test_tasks_at_once_ask_their_own_callers(tmp_path: Path, version: str, era: str, transport: str) -> None:
-    """Also over a channel that all share, because a question names its task."""
+def test_elicitations_of_concurrent_tasks_reach_their_own_callers(
+    tmp_path: Path, version: str, era: str, transport: str
+) -> None:
+    """This works on a shared channel too, because a request names its task."""
 
     @asynchronous
     async def apart() -> None:
@@ -137,7 +139,7 @@ def test_tasks_at_once_ask_their_own_callers(tmp_path: Path, version: str, era: 
 
 @downstream
 @upstream
-def test_a_caller_who_cannot_be_asked_gets_a_sentence(tmp_path: Path, version: str, era: str) -> None:
+def test_a_caller_without_elicitation_gets_an_error(tmp_path: Path, version: str, era: str) -> None:
     @asynchronous
     async def refused() -> None:
         async with importing(tmp_path, era) as (hub, far), connect(hub, version) as client:
@@ -154,7 +156,7 @@ def test_a_caller_who_cannot_be_asked_gets_a_sentence(tmp_path: Path, version: s
 
 @downstream
 @upstream
-def test_a_caller_who_gives_up_stops_the_task(tmp_path: Path, version: str, era: str) -> None:
+def test_a_cancelled_call_cancels_the_task(tmp_path: Path, version: str, era: str) -> None:
     @asynchronous
     async def stopped() -> None:
         async with importing(tmp_path, era) as (hub, far), connect(hub, version) as client:
@@ -167,10 +169,11 @@ def test_a_caller_who_gives_up_stops_the_task(tmp_path: Path, version: str, era:
 
 
 @upstream
-def test_a_deadline_stops_the_task(tmp_path: Path, era: str) -> None:
+def test_a_deadline_cancels_the_task(tmp_path: Path, era: str) -> None:
     @asynchronous
     async def stopped() -> None:
-        server = {"name": "desk", "version": "1.0.0", "surface": "full", "toolTimeoutMs": 700}
+        # The call has to reach the server within it.
+        server = {"name": "desk", "version": "1.0.0", "surface": "full", "toolTimeoutMs": 2000}
         async with importing(tmp_path, era, server=server) as (hub, far), connect(hub) as client:
             answer = await client.call_tool("up.hang")
             assert (answer.text, answer.is_error) == ("Tool execution timed out", True)
@@ -196,8 +199,9 @@ def test_a_task_that_outlives_the_deadline_of_calls_is_fetched_from_the_task_of_
                 answer = await client.request("tools/call", call | ({"task": {}} if version == LATEST_LEGACY else {}))
                 task = answer.get("task", answer)["taskId"]
                 await until(lambda: far.calls == ["waiting"])
-            async with connect(hub, version) as plain:  # its deadline is later than that of the call before
+            async with connect(hub, version) as plain:  # its deadline is later than that of the previous call
                 assert (await plain.call_tool("up.hang")).text == "Tool execution timed out"
+                hub.core.pipeline.timeout = 60.0  # the next one has to succeed, also on a busy machine
                 await plain.call_tool("up.release")
             async with connect(hub, version, capabilities=TASKS) as client:
                 if version == LATEST_LEGACY:
@@ -214,7 +218,7 @@ def test_a_task_that_outlives_the_deadline_of_calls_is_fetched_from_the_task_of_
 
 
 @upstream
-def test_a_hub_that_stops_stops_its_tasks(tmp_path: Path, era: str) -> None:
+def test_stopping_the_hub_cancels_its_tasks(tmp_path: Path, era: str) -> None:
     @asynchronous
     async def stopped() -> None:
         async with importing(tmp_path, era) as (hub, far), connect(hub) as client:
@@ -228,8 +232,8 @@ def test_a_hub_that_stops_stops_its_tasks(tmp_path: Path, era: str) -> None:
 
 
 @upstream
-def test_a_client_that_is_asked_and_goes_away_stops_the_task_of_a_session(tmp_path: Path, era: str) -> None:
-    """One of a stateless server needs nobody to wait for it, and ends when its time is over."""
+def test_a_client_that_leaves_an_elicitation_unanswered_cancels_the_task_of_a_session(tmp_path: Path, era: str) -> None:
+    """A task of a stateless server needs no waiting client and ends when it expires."""
 
     @asynchronous
     async def left() -> None:
@@ -248,15 +252,15 @@ def test_a_client_that_is_asked_and_goes_away_stops_the_task_of_a_session(tmp_pa
 
 @downstream
 @upstream
-def test_how_far_a_task_is_reaches_the_caller(tmp_path: Path, version: str, era: str) -> None:
+def test_the_progress_of_a_task_reaches_the_caller(tmp_path: Path, version: str, era: str) -> None:
     @asynchronous
-    async def told() -> None:
+    async def scenario() -> None:
         async with importing(tmp_path, era) as (hub, _), connect(hub, version) as client:
             await client.call_with_progress("up.report")
-            if era == LATEST_LEGACY:  # the newest era has no reports of tasks
+            if era == LATEST_LEGACY:  # the newest era has no progress of tasks
                 await client.assert_notification("progress", progress=1, total=2, message="half")
 
-    told()
+    scenario()
 
 
 @asynchronous

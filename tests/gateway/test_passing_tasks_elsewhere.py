@@ -14,7 +14,7 @@ from waypost.testing import connect
 
 
 @pytest.mark.timeout(300)
-def test_its_task_is_waited_for_asked_about_and_told_of(tmp_path: Path) -> None:
+def test_a_task_is_awaited_with_its_elicitation_and_progress(tmp_path: Path) -> None:
     server = everything()
 
     def clarify(params: Json) -> Json:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.hubs import told, using
+from tests.gateway.hubs import call_structured, using
 from tests.gateway.importers import Turncoat, imports_of, running, tool, write
 from tests.protocol.conftest import asynchronous
 
@@ -34,11 +34,11 @@ async def test_servers_that_are_connecting_or_down_are_named(tmp_path: Path) -> 
     async with running(file, settled=False) as (hub, client):
         source = imports_of(hub)._sources["github"]
         await source.refresh.was_tried.wait()
-        (down, slow) = (await told(client, "gateway.home"))["pending"]
+        (down, slow) = (await call_structured(client, "gateway.home"))["pending"]
         assert (down["connection"], down["status"]) == ("github", "down")
         assert slow == {"connection": "slow", "status": "connecting"}
         for name, arguments in ASKED:
-            error = (await told(client, name, **arguments))["error"]
+            error = (await call_structured(client, name, **arguments))["error"]
             assert error["code"] == "UNKNOWN_ID"
             assert [one["connection"] for one in error["pending"]] == ["github", "slow"]
             assert "/nowhere" not in str(error) and "horse" not in str(error)
@@ -49,8 +49,8 @@ async def test_servers_that_answer_are_not_pending(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("show"))
     more = {"server": {"name": "demo", "surface": "both"}}
     async with running(write(tmp_path, {"up": server.connection}, [{"connection": "up"}], **more)) as (_, client):
-        assert "pending" not in await told(client, "gateway.home")
-        assert "pending" not in (await told(client, "gateway.describe", id="up.hide"))["error"]
+        assert "pending" not in await call_structured(client, "gateway.home")
+        assert "pending" not in (await call_structured(client, "gateway.describe", id="up.hide"))["error"]
 
 
 @pytest.mark.parametrize("hide", [True, False])
@@ -60,8 +60,8 @@ async def test_a_server_whose_tools_a_caller_may_not_use_is_not_named(tmp_path: 
     more = {"server": {"name": "demo", "surface": "both"}, "policies": [rule]}
     file = write(tmp_path, {"github": DOWN}, [{"connection": "github", "prefix": "git"}], **more)
     async with running(file, settled=False) as (_, client):
-        assert "pending" not in await told(client, "gateway.home")
-        assert "pending" not in (await told(client, "gateway.describe", id="git.push"))["error"]
+        assert "pending" not in await call_structured(client, "gateway.home")
+        assert "pending" not in (await call_structured(client, "gateway.describe", id="git.push"))["error"]
 
 
 @asynchronous
@@ -75,12 +75,12 @@ async def test_a_capability_started_as_a_workflow_is_answered_with_the_right_sta
     """
     async with using(tmp_path, text) as (_, client):
         for given in ({}, {"zone": "Asia/Tokyo"}):
-            refused = await told(client, "workflow.start", definitionId="time.now", input=given)
+            refused = await call_structured(client, "workflow.start", definitionId="time.now", input=given)
             assert (refused["error"]["code"], refused["error"]["nearest"]) == ("UNKNOWN_ID", ["time.now"])
             link = refused["links"][0]
             wanted = {"capability": "time.now"} | ({"arguments": given} if given else {})
             assert link["args"] == {"definitionId": "proxy_default", "input": wanted}
-            started = await told(client, link["method"], **link["args"])
+            started = await call_structured(client, link["method"], **link["args"])
             assert started["state"] == "ready"
 
 
@@ -91,7 +91,7 @@ async def test_arguments_that_an_upstream_would_refuse_leave_no_instance(tmp_pat
     more = {"server": {"name": "demo", "surface": "both"}}
     async with running(write(tmp_path, {"up": server.connection}, [{"connection": "up"}], **more)) as (hub, client):
         given = {"capability": "up.send", "arguments": {"to": 3}}
-        refused = await told(client, "workflow.start", definitionId="proxy_default", input=given)
+        refused = await call_structured(client, "workflow.start", definitionId="proxy_default", input=given)
         assert refused["error"]["code"] == "INPUT_SCHEMA_VIOLATION"
         assert "workflowId" not in refused
         assert (await hub.store.counts())["instances"] == 0

@@ -64,7 +64,7 @@ async def test_arguments_run_the_call_at_once(version: str) -> None:
 
 @pytest.mark.parametrize("definition", [{}, {"definitionId": ""}, {"definitionId": "proxy_default"}])
 @asynchronous
-async def test_a_start_without_a_definition_is_one_of_a_capability(definition: dict[str, str]) -> None:
+async def test_a_start_without_a_definition_uses_proxy_default(definition: dict[str, str]) -> None:
     async with agent(office()) as a:
         ready = await a.call("workflow.start", **definition, input={"capability": "skill:count"})
         assert (ready["definitionId"], ready["state"]) == ("proxy_default", "ready")
@@ -72,7 +72,7 @@ async def test_a_start_without_a_definition_is_one_of_a_capability(definition: d
 
 @pytest.mark.parametrize("arguments", [{}, {"to": 3}, {"to": None}, "to ann", [1]])
 @asynchronous
-async def test_arguments_that_do_not_fit_are_refused_and_there_is_no_instance(arguments: Any) -> None:
+async def test_invalid_arguments_are_refused_without_creating_an_instance(arguments: Any) -> None:
     async with agent(office()) as a:
         refused = await a.start(capability="mail.send", arguments=arguments)
         assert refused["error"]["code"] == "INPUT_SCHEMA_VIOLATION"
@@ -93,7 +93,7 @@ async def test_arguments_of_a_later_call_are_checked_too() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"capability": ""}, {"capability": None}, {"capability": ["mail.send"]}])
 @asynchronous
-async def test_no_capability_is_named(given: dict[str, Any]) -> None:
+async def test_a_start_without_a_capability_is_refused(given: dict[str, Any]) -> None:
     async with agent(office()) as a:
         refused = await a.start(**given)
         assert refused["error"]["code"] == "INPUT_SCHEMA_VIOLATION"
@@ -102,7 +102,7 @@ async def test_no_capability_is_named(given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["nothing", "mail", "prompt:greet", "docs://guide", *sorted(GATEWAY_TOOLS)])
 @asynchronous
-async def test_an_unknown_capability_is_told_with_a_search(name: str) -> None:
+async def test_an_unknown_capability_is_answered_with_a_search_link(name: str) -> None:
     async with agent(office()) as a:
         refused = await a.start(capability=name, arguments={})
         assert refused["error"]["code"] == "UNKNOWN_ID"
@@ -111,7 +111,7 @@ async def test_an_unknown_capability_is_told_with_a_search(name: str) -> None:
 
 
 @asynchronous
-async def test_what_a_rule_is_against_is_refused_before_its_arguments_are_looked_at() -> None:
+async def test_a_denied_capability_is_refused_before_its_arguments_are_checked() -> None:
     denied = rule(type="mcp_restriction", config={"tool_pattern": "mail"}, principals=["mallory"])
     async with agent(office(policies=[denied])) as a:
         for given in ({}, {"arguments": {"to": "ann"}}, {"arguments": {"to": 3}}):
@@ -122,7 +122,7 @@ async def test_what_a_rule_is_against_is_refused_before_its_arguments_are_looked
 
 
 @asynchronous
-async def test_a_rule_that_comes_after_the_start_counts_for_the_next_call() -> None:
+async def test_a_rule_added_after_the_start_applies_to_the_next_call() -> None:
     async with agent(office()) as a:
         ready = await a.start(capability="mail.send")
         a.hub.guard.policy.replace([rule(type="mcp_restriction", config={"tool_pattern": "mail"}, callers=["mcp"])])
@@ -163,7 +163,7 @@ async def test_a_call_counts_once_against_a_limit(callers: list[str]) -> None:
 
 
 @asynchronous
-async def test_a_failure_leaves_the_session_ready_for_another_try() -> None:
+async def test_a_failure_leaves_the_instance_ready_for_a_retry() -> None:
     async with agent(brittle()) as a:
         failed = await a.follow((await a.start(capability="brittle"))["links"][0], arguments={})
         assert failed["error"]["code"] == "EXECUTOR_FAILED"
@@ -231,7 +231,7 @@ async def test_a_call_with_arguments_is_stored_while_it_runs() -> None:
 
 @pytest.mark.parametrize("read_only", [False, True])
 @asynchronous
-async def test_what_a_killed_hub_was_calling_is_kept_with_its_outcome(read_only: bool) -> None:
+async def test_a_call_of_a_killed_hub_is_kept_with_its_outcome(read_only: bool) -> None:
     hub = office()
     charges: list[str] = []
 
@@ -294,32 +294,32 @@ async def test_idle_single_calls_are_swept() -> None:
 
 
 @asynchronous
-async def test_a_session_belongs_to_who_started_it() -> None:
+async def test_an_instance_belongs_to_the_principal_that_started_it() -> None:
     async with agent(office()) as a:
         ready = await a.start(MALLORY, capability="skill:count")
         assert (await a.call("workflow.get", workflowId=ready["workflowId"]))["error"]["code"] == "UNKNOWN_WORKFLOW"
 
 
 @asynchronous
-async def test_a_session_says_what_it_does() -> None:
+async def test_an_instance_explains_its_transition() -> None:
     async with agent(office()) as a:
         ready = await a.start(capability="mail.send")
-        told = await a.call("workflow.explain", definitionId="proxy_default", workflowId=ready["workflowId"])
-        assert told["allowed"] == [{"transition": "mail.send", "allowed": True, "reasons": []}]
+        answer = await a.call("workflow.explain", definitionId="proxy_default", workflowId=ready["workflowId"])
+        assert answer["allowed"] == [{"transition": "mail.send", "allowed": True, "reasons": []}]
 
 
 @asynchronous
-async def test_a_session_does_not_grow_with_its_calls() -> None:
+async def test_an_instance_does_not_grow_with_its_calls() -> None:
     async with agent(office()) as a:
-        told = await a.start(capability="skill:count")
+        answer = await a.start(capability="skill:count")
         for _ in range(5):
-            told = await a.follow(told["links"][0], arguments={"text": "to be"})
-        assert [(proof["by"], proof["version"]) for proof in told["evidence"]] == [("anonymous", 6)]
-        assert told["context"] == {"lastResult": 2}
+            answer = await a.follow(answer["links"][0], arguments={"text": "to be"})
+        assert [(proof["by"], proof["version"]) for proof in answer["evidence"]] == [("anonymous", 6)]
+        assert answer["context"] == {"lastResult": 2}
 
 
 @asynchronous
-async def test_what_is_replaced_is_used_as_it_is_now() -> None:
+async def test_a_replaced_tool_is_used_in_its_new_form() -> None:
     hub = office()
     async with agent(hub) as a:
         await a.start(capability="skill:count")
@@ -332,7 +332,7 @@ async def test_what_is_replaced_is_used_as_it_is_now() -> None:
 
 
 @asynchronous
-async def test_a_session_outlives_its_capability() -> None:
+async def test_an_instance_remains_when_its_capability_is_removed() -> None:
     hub = office()
     async with agent(hub) as a:
         ready = await a.start(capability="skill:count")
@@ -343,7 +343,7 @@ async def test_a_session_outlives_its_capability() -> None:
 
 
 @asynchronous
-async def test_many_calls_at_once_do_not_stand_in_each_others_way() -> None:
+async def test_concurrent_calls_get_their_own_instances() -> None:
     async with agent(office()) as a:
         answers = await asyncio.gather(
             *(a.start(capability="mail.send", arguments={"to": str(number)}) for number in range(50))
@@ -353,14 +353,14 @@ async def test_many_calls_at_once_do_not_stand_in_each_others_way() -> None:
 
 
 @asynchronous
-async def test_both_forms_of_a_name_are_taken() -> None:
+async def test_both_forms_of_a_name_are_accepted() -> None:
     async with agent(office(names="portable")) as a:
         for name in ("skill:count", "skill__count"):
             assert (await a.start(capability=name, arguments={}))["context"]["lastResult"] == 0
 
 
 @asynchronous
-async def test_a_call_runs_in_the_place_of_the_one_that_started_it() -> None:
+async def test_a_call_uses_the_slot_of_the_start_that_made_it() -> None:
     async with agent(office(max_running=2)) as a:
         answers = await asyncio.gather(
             *(a.start(capability="mail.send", arguments={"to": str(number)}) for number in range(20))

@@ -1,4 +1,4 @@
-"""The page about exposing says what happens, and its example runs with the API it names."""
+"""The page about exposing is correct, and its example runs with the API it names."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def own_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     monkeypatch.setenv("WAYPOST_DATA", str(tmp_path_factory.mktemp("data")))
 
 
-def test_nothing_is_wrong_with_the_example() -> None:
+def test_the_example_has_no_findings() -> None:
     assert check(EXAMPLE) == []
 
 
 @asynchronous
-async def test_the_api_of_the_example_is_asked() -> None:
+async def test_the_example_calls_its_api() -> None:
     async with site(shop) as port:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PETS_URL", f"http://127.0.0.1:{port}/v1")

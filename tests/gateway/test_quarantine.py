@@ -1,4 +1,4 @@
-"""What is held back is held back everywhere: workflows and building blocks do not get around it."""
+"""A quarantined tool cannot be called by workflows or exposed tools either."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXECUTORS: dict[str, Any] = {
 
 
 def configured(folder: Path, server: Turncoat, executor: Any, trust: str = "quarantine") -> Path:
-    """A configuration with a workflow that calls a tool which is imported as well."""
+    """A configuration with a workflow that calls an imported tool directly."""
     states = {"here": {"transitions": {"go": {"target": "there", "executor": executor}}}, "there": {"terminal": True}}
     return write(
         folder,
@@ -39,33 +39,33 @@ def configured(folder: Path, server: Turncoat, executor: Any, trust: str = "quar
     )
 
 
-async def went(client: TestClient) -> Any:
-    """How a workflow stands after its one transition."""
+async def submit_transition(client: TestClient) -> Any:
+    """The answer to the only transition of a workflow."""
     begun = (await client.call_tool("workflow.start", {"definitionId": "walk"}))["structuredContent"]
     return (await client.call_tool("workflow.submit", begun["links"][0]["args"]))["structuredContent"]
 
 
 @pytest.mark.parametrize("kind", EXECUTORS)
-def test_a_workflow_cannot_call_what_is_held_back_until_it_is_approved(kind: str, tmp_path: Path) -> None:
+def test_a_workflow_cannot_call_a_quarantined_tool_until_it_is_approved(kind: str, tmp_path: Path) -> None:
     server = Turncoat(tmp_path, HARMLESS)
     file = configured(tmp_path, server, EXECUTORS[kind])
 
     @asynchronous
     async def scenario() -> None:
         async with running(file) as (_, client):
-            assert (await went(client))["state"] == "there"
+            assert (await submit_transition(client))["state"] == "there"
         server.offer(POISONED)
         async with running(file) as (hub, client):
-            refused = await went(client)
+            refused = await submit_transition(client)
             assert HELD.removeprefix("key of up") in str(refused)
             assert await imports_of(hub).approve("up", "key", None, "ada") == ["key"]
-            assert (await went(client))["state"] == "there"
+            assert (await submit_transition(client))["state"] == "there"
 
     scenario()
 
 
 @asynchronous
-async def test_an_exposed_tool_cannot_call_what_is_held_back(tmp_path: Path) -> None:
+async def test_an_exposed_tool_cannot_call_a_quarantined_tool(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, HARMLESS)
     proxy = {"import": [{"connection": "up"}], "expose": [{"name": "mine", "executor": EXECUTORS["mcp"]}]}
     file = write(tmp_path, {"up": server.connection}, [], proxy=proxy)
@@ -79,31 +79,31 @@ async def test_an_exposed_tool_cannot_call_what_is_held_back(tmp_path: Path) -> 
 
 
 @asynchronous
-async def test_what_is_only_marked_can_be_called(tmp_path: Path) -> None:
+async def test_a_flagged_tool_can_be_called(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, HARMLESS)
     file = configured(tmp_path, server, EXECUTORS["mcp"], "flag")
     async with running(file) as (_, client):
-        assert (await went(client))["state"] == "there"
+        assert (await submit_transition(client))["state"] == "there"
     server.offer(POISONED)
     async with running(file) as (_, client):
-        assert (await went(client))["state"] == "there"
+        assert (await submit_transition(client))["state"] == "there"
 
 
 @asynchronous
-async def test_what_a_server_does_not_list_cannot_be_trusted(tmp_path: Path) -> None:
+async def test_a_tool_that_the_upstream_does_not_list_cannot_be_called(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, HARMLESS)
     file = configured(tmp_path, server, {"kind": "mcp", "connection": "up", "tool": "secret"})
     async with running(file) as (_, client):
-        assert "up does not offer 'secret'." in str(await went(client))
+        assert "up does not offer 'secret'." in str(await submit_transition(client))
 
 
 def shown(page: str) -> dict[str, Any]:
-    """A tool for which clients show a page of the server."""
+    """A tool with a page of the server in its `_meta`."""
     return tool("key", "Read a file.", _meta={"ui/resourceUri": page})
 
 
 @asynchronous
-async def test_a_server_cannot_swap_the_page_of_a_tool_unseen(tmp_path: Path) -> None:
+async def test_a_changed_page_of_a_tool_is_quarantined(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, shown("ui://plain"))
     file = write(tmp_path, {"up": server.connection}, [{"connection": "up"}])
     async with running(file) as (_, client):
@@ -118,7 +118,7 @@ async def test_a_server_cannot_swap_the_page_of_a_tool_unseen(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("page", ["ui://plain", "ui://phishing"])
-def test_older_pins_are_renewed_by_what_was_listed_before(tmp_path: Path, page: str) -> None:
+def test_older_pins_are_renewed_from_the_stored_list(tmp_path: Path, page: str) -> None:
     server = Turncoat(tmp_path, shown("ui://plain"), tool("other"))
     file = write(tmp_path, {"up": server.connection}, [{"connection": "up"}])
 

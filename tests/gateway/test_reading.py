@@ -1,4 +1,4 @@
-"""Documents as agents read them that can only call tools."""
+"""Reading documents with tool calls only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.contract.conftest import asynchronous
 from tests.documents.folders.library import BODY, put, skill, text
-from tests.gateway.hubs import told
+from tests.gateway.hubs import call_structured
 from waypost import Hub
 from waypost.policy.rules import Rule
 from waypost.testing import TestClient, connect
@@ -21,7 +21,7 @@ READ, START = "resources/read", "workflow.start"
 
 @asynccontextmanager
 async def gateway(folder: Path, *hidden: str, **options: Any) -> AsyncIterator[tuple[Hub, TestClient]]:
-    """A hub with a folder of skills, of which rules deny what fits a pattern."""
+    """A hub with a folder of skills, and a rule that denies a pattern."""
     rules = [Rule(name=one, type="mcp_restriction", config={"tool_pattern": one}) for one in hidden]
     given = {"workers": {"port": 0}, **options}
     hub = Hub("library", "1", surface="gateway", policies=rules, **given).add_skills(folder)
@@ -33,11 +33,11 @@ async def gateway(folder: Path, *hidden: str, **options: Any) -> AsyncIterator[t
 
 
 async def item(client: TestClient, item_id: str) -> dict[str, Any]:
-    """An item as the page of everything has it; a search and a description of it have the same links."""
-    everything: list[dict[str, Any]] = (await told(client, "gateway.home"))["items"]
+    """An item of the catalog, whose links are the same in a search and a description."""
+    everything: list[dict[str, Any]] = (await call_structured(client, "gateway.home"))["items"]
     (found,) = [one for one in everything if one["id"] == item_id]
-    searched = (await told(client, "gateway.search", query="", kind=found["kind"], limit=100))["results"]
-    described = await told(client, "gateway.describe", id=item_id)
+    searched = (await call_structured(client, "gateway.search", query="", kind=found["kind"], limit=100))["results"]
+    described = await call_structured(client, "gateway.describe", id=item_id)
     bare = [{key: value for key, value in link.items() if key != "input_schema"} for link in described["links"]]
     assert [one["item"] for one in searched if one["item"]["id"] == item_id] == [found]
     assert bare == found["links"]
@@ -62,13 +62,13 @@ async def test_a_document_is_read_by_following_its_link_with_the_seven_tools_alo
             link = found["links"][1]
             given = {"capability": "skill__fetch", "arguments": {"uri": uri}}
             assert link == {"rel": "start", "method": START, "args": {"definitionId": "proxy_default", "input": given}}
-            begun = await told(client, link["method"], **link["args"])
+            begun = await call_structured(client, link["method"], **link["args"])
             assert begun["context"]["lastResult"] == f"# {uri}\n\n{body}"
         assert methods(await item(client, "iii://skills")) == [READ, START]
 
 
 @asynchronous
-async def test_a_skill_is_called_by_its_first_heading(tmp_path: Path) -> None:
+async def test_the_title_of_a_skill_is_its_first_heading(tmp_path: Path) -> None:
     async with gateway(tmp_path) as (hub, client):
         await hub.documents.skills.register("walrus", "# All about walruses\n\nThey swim.")
         await hub.documents.skills.register("long", f"# {'x' * 1000}\n")
@@ -78,7 +78,7 @@ async def test_a_skill_is_called_by_its_first_heading(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_only_what_can_be_fetched_has_a_link_to_fetch_it(tmp_path: Path) -> None:
+async def test_only_fetchable_documents_have_a_fetch_link(tmp_path: Path) -> None:
     skill(tmp_path, "fn")
     skill(tmp_path, "shadowed")
     put(tmp_path / "bare" / "SKILL.md", text("bare", body=""))
@@ -91,7 +91,7 @@ async def test_only_what_can_be_fetched_has_a_link_to_fetch_it(tmp_path: Path) -
 
 
 @asynchronous
-async def test_without_the_tool_there_is_no_link_to_it(tmp_path: Path) -> None:
+async def test_without_the_fetch_tool_there_is_no_fetch_link(tmp_path: Path) -> None:
     skill(tmp_path, "pdf")
     async with gateway(tmp_path, workers=False) as (hub, client):
         hub.tool(name="skill__fetch")(lambda: "somebody else's")
@@ -101,14 +101,14 @@ async def test_without_the_tool_there_is_no_link_to_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("denied", ["skill__fetch", "iii://pdf"])
 @asynchronous
-async def test_a_call_that_rules_are_against_is_no_link(tmp_path: Path, denied: str) -> None:
+async def test_a_denied_fetch_is_not_linked(tmp_path: Path, denied: str) -> None:
     skill(tmp_path, "pdf")
     async with gateway(tmp_path, denied) as (_, client):
         assert methods(await item(client, "skill://pdf/SKILL.md")) == [READ]
 
 
 @asynchronous
-async def test_nothing_but_documents_has_further_links(tmp_path: Path) -> None:
+async def test_only_documents_have_a_second_link(tmp_path: Path) -> None:
     async with gateway(tmp_path) as (hub, client):
         hub.tool(name="add")(lambda: "x")
         hub.prompt(lambda: "Hello.", name="hello")

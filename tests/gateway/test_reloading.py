@@ -1,4 +1,4 @@
-"""What clients are told when a configuration is read again: that a list changed, where it did, and once."""
+"""After a reload, clients get one notification for each list that changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ policies:
 
 
 @pytest.mark.parametrize(
-    ("surface", "pattern", "told"),
+    ("surface", "pattern", "answer"),
     [
         ("gateway", "mail", []),
         ("gateway", "gateway", ["tools"]),
@@ -36,15 +36,15 @@ policies:
     ],
 )
 @asynchronous
-async def test_a_rule_that_hides_is_told_where_a_list_looks_different(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surface: str, pattern: str, told: list[str]
+async def test_a_hiding_rule_notifies_clients_only_of_the_lists_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surface: str, pattern: str, answer: list[str]
 ) -> None:
     monkeypatch.setattr("tests.gateway.hubs.HEAD", HEAD.replace("surface: both", f"surface: {surface}"))
     async with using(tmp_path, OFFERS, LATEST_LEGACY) as (hub, client):
         write(tmp_path, OFFERS + HIDING.replace("PATTERN", pattern))
         assert await hub.reload()
         for kind in ("tools", "prompts", "resources"):
-            if kind in told:
+            if kind in answer:
                 await client.assert_notification(f"{kind}/list_changed")
             await client.refute_notification(f"{kind}/list_changed")
 
@@ -56,7 +56,7 @@ def imported(server: Turncoat, prefix: str, exposed: str) -> str:
 
 
 @asynchronous
-async def test_new_imports_tools_and_workflows_of_a_file_are_told_once(
+async def test_new_imports_tools_and_workflows_of_a_file_are_one_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = '"server": {"name": "demo", "surface": "full"}, "store": {"url": "sqlite://"}, "audit": {"sink": "none"}'

@@ -1,4 +1,4 @@
-"""What may be asked of the search, and what it leaves out."""
+"""The parameters of the search, and documents that it leaves out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def index() -> SearchIndex:
 
 
 def view(index: SearchIndex, allowed: Callable[[str], bool]) -> View:
-    """What may be found, up to date."""
+    """An up-to-date view of the documents that may be found."""
     found = index.view(allowed)
     for _ in found.update():
         pass
@@ -46,7 +46,7 @@ def test_a_query_without_terms_lists_everything_by_id(index: SearchIndex, query:
     assert index.search(query).results == [(1.0, id) for id in sorted(document.id for document in CATALOG)]
 
 
-def test_a_document_without_a_title_has_its_id_for_one(index: SearchIndex) -> None:
+def test_a_document_without_a_title_uses_its_id(index: SearchIndex) -> None:
     assert index.search("slack").results == [(11.0, "slack.post_message")]
 
 
@@ -59,14 +59,14 @@ def test_only_documents_of_the_kind_are_found(index: SearchIndex) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "issue", "please open a new issue in my repository"])
-def test_nobody_finds_what_is_not_allowed(index: SearchIndex, query: str) -> None:
+def test_a_denied_document_is_not_found(index: SearchIndex, query: str) -> None:
     found = index.search(query, view=view(index, lambda id: id != "github.create_issue")).results
 
     assert "github.list_issues" in [id for _, id in found]
     assert "github.create_issue" not in [id for _, id in found]
 
 
-def test_what_is_not_allowed_takes_no_place_from_what_is() -> None:
+def test_denied_documents_do_not_reduce_the_number_of_results() -> None:
     index = SearchIndex()
     for document in documents(2000):
         index.add(document)
@@ -81,7 +81,7 @@ def test_what_is_not_allowed_takes_no_place_from_what_is() -> None:
 
 @pytest.mark.parametrize(("limit", "count"), [(-1, 1), (0, 1), (1, 1), (7, 7), (100, 100), (1000, 100)])
 @pytest.mark.parametrize("query", ["", "issue", "create or list an issue of the repository for me"])
-def test_the_limit_is_held_between_one_and_a_hundred(limit: int, count: int, query: str) -> None:
+def test_the_limit_is_clamped_between_one_and_a_hundred(limit: int, count: int, query: str) -> None:
     index = SearchIndex()
     for number in range(150):
         index.add(Document(f"issue_{number}", description="An issue of a repository."))
@@ -90,7 +90,7 @@ def test_the_limit_is_held_between_one_and_a_hundred(limit: int, count: int, que
     assert len(index.search(query).results) == 10
 
 
-def test_up_to_three_terms_are_weighted_and_more_are_a_sentence(index: SearchIndex) -> None:
+def test_up_to_three_terms_are_weighted_and_more_are_hybrid(index: SearchIndex) -> None:
     assert index.search("list github issues").ranking == "weighted"
     assert index.search("list my github issues").ranking == "hybrid"
 
@@ -117,11 +117,11 @@ def test_a_stop_word_does_not_turn_keywords_into_a_phrase(index: SearchIndex) ->
     "query",
     ["how do I list issues", "what's an issue", "issues?", "list my issues", "please post", "the issues of a project"],
 )
-def test_questions_and_phrases_are_hybrid_however_short(index: SearchIndex, query: str) -> None:
+def test_short_questions_and_phrases_are_hybrid(index: SearchIndex, query: str) -> None:
     assert index.search(query).ranking == "hybrid"
 
 
-def test_stop_words_count_in_identifiers_and_where_there_is_nothing_else() -> None:
+def test_stop_words_count_in_identifiers_and_in_queries_without_other_words() -> None:
     index = SearchIndex()
     for id in ("get_me", "get_issue", "what_is", "of"):
         index.add(Document(id))
@@ -137,7 +137,7 @@ def test_the_ranking_can_be_fixed_and_asked_for(index: SearchIndex) -> None:
     assert SearchIndex("hybrid").ranking == "hybrid"
 
 
-def test_a_sentence_without_a_word_of_the_catalog_is_weighted_after_all(index: SearchIndex) -> None:
+def test_a_sentence_without_a_word_of_the_catalog_is_weighted(index: SearchIndex) -> None:
     found = index.search("gthub isues repositry creaet")
 
     assert found.ranking == "weighted"
@@ -154,7 +154,7 @@ def test_a_document_is_replaced_by_one_with_its_id(index: SearchIndex) -> None:
     assert len(index) == len(CATALOG)
 
 
-def test_a_document_that_is_gone_is_not_found(index: SearchIndex) -> None:
+def test_a_removed_document_is_not_found(index: SearchIndex) -> None:
     assert index.remove("slack.post_message")
     assert not index.remove("slack.post_message")
 
@@ -174,11 +174,11 @@ def test_a_document_that_is_gone_is_not_found(index: SearchIndex) -> None:
         ("relaese", "release"),
     ],
 )
-def test_the_nearest_ids_are_those_that_were_meant(index: SearchIndex, asked: str, near: str) -> None:
+def test_a_misspelt_id_has_the_right_one_as_its_nearest(index: SearchIndex, asked: str, near: str) -> None:
     assert index.find_nearest(asked)[:1] == [near]
 
 
-def test_there_are_no_near_ids_to_nonsense_and_none_that_are_not_allowed(index: SearchIndex) -> None:
+def test_nonsense_has_no_nearest_ids_and_denied_ids_are_left_out(index: SearchIndex) -> None:
     assert index.find_nearest("zzz") == []
     assert index.find_nearest("") == []
     assert index.find_nearest("github.issues", limit=1) == ["github.list_issues"]
@@ -195,11 +195,11 @@ TASKS = [
 @pytest.mark.parametrize("kind", [None, "capability", "workflow"])
 @pytest.mark.parametrize("ranking", ["weighted", "hybrid"])
 @pytest.mark.parametrize("meaning", [False, pytest.param(True, marks=NEEDS_EMBEDDINGS)])
-def test_scores_are_the_same_with_and_without_what_a_caller_may_not_find(
+def test_scores_are_the_same_with_and_without_hidden_documents(
     ranking: Ranking, meaning: bool, kind: str | None
 ) -> None:
     with_hidden, without = (SearchIndex(ranking, Embeddings() if meaning else None) for _ in range(2))
-    # The first ones are hidden, so that no slot is that of the other index; a third of both is a workflow.
+    # The first 20 are hidden, so that the slots of the two indexes differ; a third of both are workflows.
     made = [replace(one, kind="workflow") if n % 3 == 0 else one for n, one in enumerate(documents(60))]
     mine = {document.id for document in made[20:]}
     for index, taken in ((with_hidden, made), (without, made[20:])):
@@ -220,7 +220,7 @@ def test_scores_are_the_same_with_and_without_what_a_caller_may_not_find(
         index.close()
 
 
-def test_a_view_checks_only_what_changed_and_never_what_took_the_place_of_something_else() -> None:
+def test_a_view_checks_only_changed_documents_and_rechecks_reused_slots() -> None:
     index = SearchIndex()
     for document in documents(1000):
         index.add(document)
@@ -247,7 +247,7 @@ def test_a_view_checks_only_what_changed_and_never_what_took_the_place_of_someth
 @pytest.mark.parametrize(
     "query", ["how do I use the {0} {0}_key and send", "Open the {0}, the {0}_key and the door. Send a mail to me now."]
 )
-def test_what_a_caller_may_not_find_does_not_show_in_scores(query: str) -> None:
+def test_hidden_documents_do_not_change_scores(query: str) -> None:
     index = SearchIndex("hybrid")
     index.add(Document("mail.send", description="Send a mail to a person."))
     index.add(Document("vault_key", title="The key of the vault", description="Open the door of the vault."))

@@ -1,4 +1,4 @@
-"""The page about the search says what the search does."""
+"""The page about the search is correct."""
 
 from __future__ import annotations
 

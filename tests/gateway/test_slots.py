@@ -1,4 +1,4 @@
-"""Slots are given, given up and given again, and ids stay in order."""
+"""Slots are taken, released and reused, and ids stay in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from waypost.search.documents import Slots, to_bits
 
 
-def test_a_slot_that_is_given_up_is_given_again() -> None:
+def test_a_released_slot_is_reused() -> None:
     slots = Slots()
     taken = [slots.take(name) for name in ("b", "a", "c")]
 
@@ -20,13 +20,13 @@ def test_a_slot_that_is_given_up_is_given_again() -> None:
     assert "a" not in slots
 
 
-def test_an_id_that_has_no_slot_cannot_give_it_up() -> None:
+def test_an_id_without_a_slot_cannot_be_released() -> None:
     with pytest.raises(KeyError):
         Slots().release("nobody")
 
 
 @pytest.mark.parametrize("share", [1, 3, 50, 700])
-def test_the_ids_of_a_set_come_in_order_however_large_it_is(share: int) -> None:
+def test_the_ids_of_a_set_of_any_size_are_in_order(share: int) -> None:
     slots = Slots()
     chance = Random(share)
     ids = [f"tool{number}" for number in range(3000)]

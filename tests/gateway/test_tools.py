@@ -1,4 +1,4 @@
-"""`gateway.home`, `gateway.search` and `gateway.describe`: what they answer, and where their links lead."""
+"""The answers and links of `gateway.home`, `gateway.search` and `gateway.describe`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_home_shows_everything_with_the_call_that_uses_it(version: str) ->
 
 @eras
 @asynchronous
-async def test_every_link_of_home_can_be_followed_as_it_is(version: str) -> None:
+async def test_every_link_of_home_can_be_followed_unchanged(version: str) -> None:
     hub = office()
     hub.prompt(name="sum-up")(lambda: "Sum up.")
     async with agent(hub, version) as a:
@@ -82,7 +82,7 @@ async def test_a_hub_with_nothing_has_an_empty_home() -> None:
 
 
 @asynchronous
-async def test_up_to_a_page_home_is_whole() -> None:
+async def test_a_catalog_of_one_page_is_complete() -> None:
     async with agent(crowd(PAGE_SIZE)) as a:
         home = await a.home()
         assert len(home["items"]) == PAGE_SIZE
@@ -91,7 +91,7 @@ async def test_up_to_a_page_home_is_whole() -> None:
 
 @eras
 @asynchronous
-async def test_beyond_a_page_home_has_pages_with_counts_and_the_advice_to_search(version: str) -> None:
+async def test_a_larger_catalog_has_pages_with_counts_and_advice_to_search(version: str) -> None:
     async with agent(crowd(2 * PAGE_SIZE + 1), version) as a:
         home, sizes, seen = await a.home(), [], []
         while True:
@@ -108,7 +108,7 @@ async def test_beyond_a_page_home_has_pages_with_counts_and_the_advice_to_search
 
 
 @asynchronous
-async def test_a_page_goes_on_where_it_was_though_others_come_and_go() -> None:
+async def test_the_next_page_is_stable_while_tools_are_added_and_removed() -> None:
     hub = crowd(PAGE_SIZE + 2)
     async with agent(hub) as a:
         link = (await a.home())["links"][0]
@@ -129,14 +129,14 @@ async def test_a_search_answers_scores_items_and_the_ranking(version: str) -> No
         assert answer["ranking"] == "weighted"
         (result,) = answer["results"]
         assert result.keys() == {"score", "item"}
-        # title 6, id 5, tags 3, description 2, and the text, which is the id, 1
+        # title 6, id 5, tags 3, description 2, text (the id) 1
         assert result["score"] == 17.0
         assert result["item"] == next(item for item in (await a.home())["items"] if item["id"] == "mail.send")
         assert (await a.follow(answer["links"][0]))["items"]
 
 
 @asynchronous
-async def test_things_are_found_by_their_aliases_states_transitions_and_goals() -> None:
+async def test_items_are_found_by_their_aliases_states_transitions_and_goals() -> None:
     async with agent(office()) as a:
         assert await a.found("post") == ["mail.send"]
         for words in ("ship", "publish", "wheel", "DEPLOY"):
@@ -196,7 +196,7 @@ async def test_only_one_kind_can_be_asked_for() -> None:
     ],
 )
 @asynchronous
-async def test_limits_are_held_between_1_and_100(limit: int | None, many: int) -> None:
+async def test_limits_are_clamped_between_1_and_100(limit: int | None, many: int) -> None:
     async with agent(crowd(MAX_RESULTS + 50)) as a:
         given: dict[str, Any] = {} if limit is None else {"limit": limit}
         for query in ("", "many", "one of the many that there are"):
@@ -233,7 +233,7 @@ async def test_everything_that_is_listed_can_be_described() -> None:
 
 @eras
 @asynchronous
-async def test_an_unknown_id_is_told_with_the_nearest_and_a_search(version: str) -> None:
+async def test_an_unknown_id_is_answered_with_the_nearest_and_a_search_link(version: str) -> None:
     async with agent(office(), version) as a:
         refused = await a.describe("mail.sned")
         assert refused["id"] == "mail.sned"
@@ -247,7 +247,7 @@ async def test_an_unknown_id_is_told_with_the_nearest_and_a_search(version: str)
 
 @pytest.mark.parametrize("id", ["", " ", "\x00", "ä" * 10_000, "mail.send ", "gateway.home", "attic", "docs://logo"])
 @asynchronous
-async def test_whatever_is_no_item_is_unknown(id: str) -> None:
+async def test_an_id_that_is_not_an_item_is_unknown(id: str) -> None:
     async with agent(office()) as a:
         refused = await a.describe(id)
         assert refused["error"]["code"] == "UNKNOWN_ID"

@@ -19,7 +19,7 @@ from waypost.wire.versions import ALL, LATEST_LEGACY, V2025_06_18, V2026_07_28
 
 @pytest.mark.parametrize("version", ALL)
 @asynchronous
-async def test_a_server_is_spoken_to_in_the_version_of_its_connection(tmp_path: Path, version: str) -> None:
+async def test_the_version_of_a_connection_is_used(tmp_path: Path, version: str) -> None:
     far = Hub("far", version="1")
 
     @far.tool
@@ -37,7 +37,7 @@ async def test_a_server_is_spoken_to_in_the_version_of_its_connection(tmp_path: 
 
 
 @asynchronous
-async def test_a_server_that_does_not_speak_that_version_is_not_asked_in_another(tmp_path: Path) -> None:
+async def test_another_version_is_not_tried_when_the_server_refuses_the_configured_one(tmp_path: Path) -> None:
     far = Hub("far", version="1")
     app = Recorded(far.asgi(), sessions_only=True)
     async with listening(app) as url:
@@ -50,7 +50,7 @@ async def test_a_server_that_does_not_speak_that_version_is_not_asked_in_another
 
 
 @downstream
-def test_an_official_server_whose_tools_ask_works_in_sessions(tmp_path: Path, version: str) -> None:
+def test_elicitations_of_an_official_server_work_in_sessions(tmp_path: Path, version: str) -> None:
     @asynchronous
     async def asked() -> None:
         up = stdio("official_tools", version=LATEST_LEGACY)
@@ -62,7 +62,7 @@ def test_an_official_server_whose_tools_ask_works_in_sessions(tmp_path: Path, ve
 
 
 @asynchronous
-async def test_another_version_is_another_server_to_what_was_kept(tmp_path: Path) -> None:
+async def test_a_stored_list_is_not_used_for_another_version(tmp_path: Path) -> None:
     url = "http://x.example/mcp"
     assert digest_connection(McpConnection(url=url)) != digest_connection(McpConnection(url=url, version=V2025_06_18))
     far = stdio("turncoat", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The weighted score is exactly what its definition says, on any catalog and after any changes."""
+"""The weighted score equals its definition, on any catalog and after any changes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_scores_and_order_are_those_of_the_definition(found: list[Document], ask
 
 @settings(max_examples=50)
 @given(catalogs(), catalogs(), catalogs(), texts)
-def test_an_index_that_was_changed_is_like_one_that_was_built(
+def test_a_changed_index_gives_the_same_results_as_a_new_one(
     first: list[Document], second: list[Document], gone: list[Document], asked: str
 ) -> None:
     index = index_of(first)
@@ -93,7 +93,7 @@ def test_a_large_catalog_is_scored_like_a_small_one() -> None:
         assert index.search(asked, limit=limit).results == naive.search(asked, found, limit), asked
 
 
-def test_documents_come_and_go_in_a_large_catalog() -> None:
+def test_documents_are_added_and_removed_in_a_large_catalog() -> None:
     found = {document.id: document for document in documents(1200)}
     index = index_of(list(found.values()))
     chance = Random(2)
@@ -108,7 +108,7 @@ def test_documents_come_and_go_in_a_large_catalog() -> None:
         assert index.search(asked, limit=20).results == naive.search(asked, found.values(), 20), asked
 
 
-def test_words_of_documents_that_are_gone_are_forgotten() -> None:
+def test_words_of_removed_documents_are_removed() -> None:
     index = SearchIndex("weighted")
     for number in range(3000):
         index.add(Document(f"tool{number:05}"))
@@ -119,7 +119,7 @@ def test_words_of_documents_that_are_gone_are_forgotten() -> None:
     assert [id for _, id in index.search("tool0299", limit=100).results] == [f"tool{n:05}" for n in range(2990, 3000)]
 
 
-def test_a_term_that_a_great_many_words_contain_is_found_in_all_of_them() -> None:
+def test_a_term_contained_in_thousands_of_words_is_found_in_all_of_them() -> None:
     found = [Document(f"tool{number}", title=f"Tool {number}") for number in range(6000)]
     index = index_of(found)
 

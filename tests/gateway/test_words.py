@@ -1,4 +1,4 @@
-"""Words are split and shortened so that a sentence meets an identifier."""
+"""Words are split and stemmed so that a sentence matches an identifier."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from waypost.search.words import split_runs, split_stems, split_words, stem_word
         ("deploy_pipeline.v2", ["deploy", "pipeline", "v2"]),
         ("Straße, 東京 x1", ["straße", "東京", "x1"]),
         ("_ . -", []),
+        ("x" * 300 + " y", ["x" * 256, "y"]),
     ],
 )
 def test_terms_are_the_lower_cased_alphanumeric_runs(text: str, found: list[str]) -> None:
@@ -52,11 +53,11 @@ def test_forms_of_a_word_have_one_stem(family: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("one", "other"), [("bus", "bu"), ("sing", "s"), ("red", "r"), ("status", "statu"), ("5", "6")]
 )
-def test_short_and_other_words_keep_apart(one: str, other: str) -> None:
+def test_short_and_unrelated_words_have_different_stems(one: str, other: str) -> None:
     assert stem_word(one) != stem_word(other)
 
 
-def test_words_that_say_nothing_are_left_out() -> None:
+def test_stop_words_are_left_out() -> None:
     assert split_stems("Please list all of the open issues for me") == [
         stem_word("list"),
         stem_word("open"),

@@ -25,7 +25,7 @@ _ENVELOPE: Final = {PROTOCOL_VERSION: V2026_07_28, CLIENT_CAPABILITIES: {}}
 
 
 class Seen(NamedTuple):
-    """What a normal client met: seconds per request, failures, and the hub's highest memory."""
+    """Measurements of a normal client: seconds per request, failures, and the hub's peak memory."""
 
     median: float
     p99: float
@@ -76,7 +76,7 @@ def visit(under_test: HubUnderTest, goes_on: Callable[[], bool]) -> Seen:
 
 
 def find_faults(under_test: HubUnderTest, quiet: Seen, beside: Seen) -> list[str]:
-    """What is wrong with a run beside something hostile, compared with the quiet one.
+    """Problems of a run beside an attacker, compared with the quiet one.
 
     Wall-clock times have floors, since other programs use the machine too. Turns of the event loop are judged by their
     CPU time, which other programs do not change.

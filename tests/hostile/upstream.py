@@ -58,7 +58,7 @@ def answer(message: dict[str, Any], chance: random.Random) -> None:
 
 
 def call(message: dict[str, Any], chance: random.Random) -> Any:
-    """What a call does: floods, huge results, silence, garbage."""
+    """Answer a call with floods, huge results, silence or garbage."""
     name = message["params"]["name"]
     token = message["params"].get("_meta", {}).get("progressToken", "p")
     if name == "flood":

@@ -1,4 +1,4 @@
-"""A hub to fill, one of everything to fill it with, and a client that hears of changes."""
+"""A hub to fill, one capability of each kind, and a client that is notified of changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def definition(row: Capability | Definition) -> Definition:
 
 @asynccontextmanager
 async def hearing(hub: Hub, version: str) -> AsyncIterator[TestClient]:
-    """A client that is told of every change, in the way of its era."""
+    """A client that is notified of every change, with the mechanism of its protocol version."""
     async with asyncio.timeout(DEADLINE), connect(hub, version) as client:
         if version != V2026_07_28:
             yield client

@@ -22,7 +22,7 @@ def declared(hub: Hub, version: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_capabilities_are_derived_from_what_is_registered(version: str) -> None:
+def test_capabilities_follow_from_the_registered_kinds(version: str) -> None:
     hub = empty().add(Shout)
     assert declared(hub, version).keys() == {"tools", "logging"}
 
@@ -70,7 +70,7 @@ def test_a_capability_appears_with_its_first_prompt(version: str) -> None:
     asyncio.run(scenario())
 
 
-def test_a_hub_that_does_not_declare_changes_of_a_list_does_not_tell_them() -> None:
+def test_a_hub_does_not_send_list_changes_that_it_does_not_declare() -> None:
     hub = empty(capabilities={"tools": {}, "prompts": {"listChanged": True}})
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""Changes at run time: what is added and removed, and who is told of it."""
+"""Changes at run time: what is added and removed, and which clients are notified."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ListMethod = Literal["tools", "prompts", "resources"]
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_adding_a_kit_at_run_time_is_told_exactly_once(version: str) -> None:
+def test_adding_a_kit_at_run_time_is_one_notification(version: str) -> None:
     hub = empty()
 
     async def scenario() -> None:
@@ -49,7 +49,7 @@ def test_each_kind_has_a_change_of_its_own(source: Any, kind: ListMethod, versio
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_removed_tools_are_gone_and_told_once(version: str) -> None:
+def test_removing_tools_is_one_notification(version: str) -> None:
     hub = empty().add(Arithmetic)
 
     async def scenario() -> None:
@@ -66,7 +66,7 @@ def test_removed_tools_are_gone_and_told_once(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_who_sees_a_tool_by_another_name_is_told_even_if_the_one_that_took_it_is_hidden(version: str) -> None:
+def test_a_tool_renamed_by_a_hidden_one_is_notified(version: str) -> None:
     hub = Hub("changing", version="1", names="portable").add(Shout, name="a.b")
 
     def hidden() -> str:
@@ -86,7 +86,7 @@ def test_who_sees_a_tool_by_another_name_is_told_even_if_the_one_that_took_it_is
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_removing_what_is_not_there_changes_and_tells_nothing(version: str) -> None:
+def test_removing_an_unknown_tool_changes_and_notifies_nothing(version: str) -> None:
     hub = empty().add(Shout)
 
     async def scenario() -> None:
@@ -135,7 +135,7 @@ def test_two_resources_at_one_uri_are_refused() -> None:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_a_change_can_be_told_by_hand(version: str) -> None:
+def test_a_change_can_be_notified_by_hand(version: str) -> None:
     hub = empty().add(Shout)
 
     async def scenario() -> None:

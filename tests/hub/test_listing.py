@@ -28,7 +28,7 @@ from waypost.wire.versions import ALL, V2026_07_28
 
 
 class Choosy(Hub):
-    """Decides per request what is listed."""
+    """A hub that decides for each request which tools are listed."""
 
     async def on_list_tools(self, cursor: str | None, ctx: Context) -> Page:
         shown = await super().on_list_tools(cursor, ctx)
@@ -40,7 +40,7 @@ class Choosy(Hub):
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_a_subclass_decides_what_is_listed(version: str) -> None:
+def test_a_subclass_decides_which_tools_are_listed(version: str) -> None:
     hub = Choosy("test", "1").add(Arithmetic).add(Shout)
 
     async def scenario() -> None:
@@ -116,7 +116,7 @@ def test_an_unknown_hook_is_refused_with_those_there_are() -> None:
 # Lists what is registered
 
 
-def test_what_is_registered_comes_in_pages_that_can_include_hidden_items() -> None:
+def test_registered_tools_are_paged_with_or_without_hidden_ones() -> None:
     hub = empty(page_size=2).add(Arithmetic)
 
     first = hub.list_registered("tools")
@@ -155,7 +155,7 @@ def test_each_kind_is_listed_for_itself(kind: Any, there: list[str]) -> None:
 
 
 class Vault(Hub):
-    """Shows its hidden tools to sessions that know the word."""
+    """A hub that lists its hidden tools for sessions that know the word."""
 
     async def on_list_tools(self, cursor: str | None, ctx: Context) -> Page:
         return self.list_registered("tools", cursor, include_hidden=bool(ctx.session.assigns.get("open")))

@@ -1,4 +1,4 @@
-"""Putting capabilities on a hub: decorators for functions, `add` with what the registration says."""
+"""Registering capabilities: decorators for functions, and `add` with its options."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_decorated_functions_are_called_read_and_got(version: str) -> None:
     asyncio.run(scenario())
 
 
-def test_one_function_on_two_hubs_is_what_each_of_them_says() -> None:
+def test_one_function_has_a_name_of_its_own_on_each_hub() -> None:
     def lookup(word: str) -> str:
         return word
 
@@ -108,7 +108,7 @@ def test_an_unknown_option_is_refused_by_its_name(register: Callable[..., Any]) 
     assert ids(hub) == ids(hub, "prompts") == []
 
 
-def test_what_cannot_be_registered_is_refused() -> None:
+def test_an_object_that_is_not_a_tool_is_refused() -> None:
     with pytest.raises(DefinitionError, match="int is no tool"):
         empty().add(42)
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_registered_is_refused() -> None:
 # Adding with overrides
 
 
-def test_what_the_registration_says_wins() -> None:
+def test_options_of_the_registration_override_the_tool() -> None:
     hub = empty()
     hub.add(Shout, name="loud", description="LOUD", category="Voice", hidden=True)
 
@@ -138,7 +138,7 @@ def test_a_kit_takes_category_and_visibility_for_all_its_tools() -> None:
     assert {(row.metadata.category, row.metadata.hidden) for row in hub.expand()} == {("Admin", False)}
 
 
-def test_a_kit_without_overrides_keeps_what_it_says_itself() -> None:
+def test_a_kit_without_overrides_keeps_its_own_metadata() -> None:
     hub = empty().add(Arithmetic)
 
     assert ids(hub) == ["add", "divide", "maths.power", "multiply", "subtract"]

@@ -46,7 +46,7 @@ def test_an_unknown_transport_is_refused() -> None:
         empty().run("carrier-pigeon")  # type: ignore[arg-type]
 
 
-def test_a_program_whose_port_is_taken_ends_with_one_sentence_and_code_1(tmp_path: Path) -> None:
+def test_a_program_whose_port_is_in_use_exits_with_one_sentence_and_code_1(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code = f"from waypost import Hub; Hub('desk', version='1').run('http', port={port})"
@@ -59,14 +59,14 @@ def test_a_program_whose_port_is_taken_ends_with_one_sentence_and_code_1(tmp_pat
     )
 
 
-def test_a_program_whose_address_is_open_to_everybody_ends_with_one_sentence() -> None:
+def test_a_program_on_a_public_address_without_keys_exits_with_one_sentence() -> None:
     with pytest.raises(SystemExit) as ended:
         empty().run("http", host="0.0.0.0")
 
     assert "callers need no key" in str(ended.value)
 
 
-def test_a_program_that_goes_on_may_have_what_is_wrong_raised() -> None:
+def test_serve_raises_the_error_instead_of_exiting() -> None:
     with pytest.raises(WaypostError, match="callers need no key"):
         empty().serve("http", host="0.0.0.0")
 
@@ -91,7 +91,7 @@ def test_the_asgi_app_runs_under_a_server_of_its_own(lifespan: Literal["on", "of
     asyncio.run(scenario())
 
 
-def test_a_server_without_lifespan_still_tells_changes() -> None:
+def test_a_server_without_lifespan_still_notifies_changes() -> None:
     hub = empty().add(Arithmetic)
 
     async def scenario() -> None:

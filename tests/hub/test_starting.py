@@ -1,4 +1,4 @@
-"""A hub that starts has what was made and published while an earlier process ran, after one look at its store."""
+"""A hub that starts restores the workflows and skills in its store, after one query."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLOW = Workflow(
 
 
 class Watched(SqliteDatabase):
-    """A database in a file that knows what it was asked."""
+    """A database file that records its reads."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -41,7 +41,7 @@ class Watched(SqliteDatabase):
 
 
 async def leave(path: Path, *, workflow: bool = False, skill: bool = False) -> None:
-    """What an earlier process left in its store."""
+    """Fill the store as an earlier process would have."""
     hub = empty(store=f"sqlite:///{path}", workers=False)
     async with connect(hub):
         await hub.store.open()
@@ -64,7 +64,7 @@ async def restarted(path: Path) -> tuple[Watched, list[str], list[str]]:
 
 
 @asynchronous
-async def test_a_store_that_keeps_nothing_is_asked_once(tmp_path: Path) -> None:
+async def test_an_empty_store_is_read_once(tmp_path: Path) -> None:
     await leave(tmp_path / "hub.db")
     database, workflows, skills = await restarted(tmp_path / "hub.db")
 
@@ -74,7 +74,9 @@ async def test_a_store_that_keeps_nothing_is_asked_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("workflow", "skill"), [(True, False), (False, True), (True, True)])
 @asynchronous
-async def test_what_was_left_is_there_again_after_one_look(tmp_path: Path, workflow: bool, skill: bool) -> None:
+async def test_stored_workflows_and_skills_are_found_with_one_query(
+    tmp_path: Path, workflow: bool, skill: bool
+) -> None:
     await leave(tmp_path / "hub.db", workflow=workflow, skill=skill)
     database, workflows, skills = await restarted(tmp_path / "hub.db")
 
@@ -85,7 +87,7 @@ async def test_what_was_left_is_there_again_after_one_look(tmp_path: Path, workf
 
 
 @asynchronous
-async def test_a_store_that_is_not_there_is_neither_read_nor_made(tmp_path: Path) -> None:
+async def test_a_missing_store_is_neither_read_nor_created(tmp_path: Path) -> None:
     database, _, _ = await restarted(tmp_path / "hub.db")
 
     assert (database.steps, database.reads) == (1, [])

@@ -1,4 +1,4 @@
-"""Who is let in, and what those are told who are not."""
+"""Which credentials are accepted, and how the others are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOT_CONFIGURED = {"error": "MCP API key not configured"}
 MALFORMED = {"error": "Malformed Authorization header"}
 
 
-def test_a_key_lets_its_principal_in() -> None:
+def test_a_key_authenticates_its_principal() -> None:
     auth = Authentication([CI])
 
     assert auth.known(bearer(KEY)) == Principal("ci", ("agent",))
@@ -74,7 +74,9 @@ def test_the_scheme_is_read_in_any_case(scheme: bytes) -> None:
         (b"Bearer " + KEY.encode() + b", Bearer x", 400, MALFORMED),
     ],
 )
-def test_anything_else_is_refused_with_its_reason(given: bytes | None, status: int, body: dict[str, str]) -> None:
+def test_a_malformed_or_unknown_credential_is_refused_with_the_reason(
+    given: bytes | None, status: int, body: dict[str, str]
+) -> None:
     headers = {} if given is None else {b"authorization": given}
     for auth in (Authentication([CI]), authentication()):
         refusal = asyncio.run(refused(auth, headers))
@@ -91,13 +93,13 @@ def test_a_token_in_the_query_or_another_header_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, bearer("x"), {b"authorization": b"Basic x"}])
-def test_without_anything_configured_nobody_is_let_in_who_is_not_anonymous(headers: dict[bytes, bytes]) -> None:
+def test_every_request_is_refused_without_keys_tokens_or_anonymous_access(headers: dict[bytes, bytes]) -> None:
     refusal = asyncio.run(refused(Authentication(anonymous=False), headers))
 
     assert (refusal.status, refusal.body, refusal.challenge) == (401, NOT_CONFIGURED, "Bearer")
 
 
-def test_anonymous_callers_are_let_in_where_nothing_else_is_configured() -> None:
+def test_anonymous_callers_are_accepted_when_nothing_else_is_configured() -> None:
     assert Authentication().known({}) == ANONYMOUS
     assert Authentication().allows_anonymous
     assert not Authentication([CI]).allows_anonymous
@@ -105,7 +107,7 @@ def test_anonymous_callers_are_let_in_where_nothing_else_is_configured() -> None
     assert not Authentication(anonymous=False).allows_anonymous
 
 
-def test_anonymous_callers_get_the_principal_that_was_set() -> None:
+def test_anonymous_callers_get_the_configured_principal() -> None:
     guest = Principal("anonymous", ("agent",))
     auth = Authentication([CI], anonymous=guest)
 
@@ -114,7 +116,7 @@ def test_anonymous_callers_get_the_principal_that_was_set() -> None:
 
 
 @pytest.mark.parametrize("given", [b"Bearer wrong", b"Basic x", b"Bearer"])
-def test_a_bad_credential_does_not_become_anonymous(given: bytes) -> None:
+def test_an_invalid_credential_is_not_treated_as_anonymous(given: bytes) -> None:
     for auth in (Authentication(), Authentication([CI], anonymous=ANONYMOUS)):
         refusal = asyncio.run(refused(auth, {b"authorization": given}))
 
@@ -130,7 +132,7 @@ def test_a_revoked_key_is_refused_at_once() -> None:
     assert asyncio.run(refused(auth, bearer(KEY))).body == NOT_CONFIGURED
 
 
-def test_a_key_of_the_hubs_own_does_not_count_as_configured() -> None:
+def test_the_key_of_the_hub_itself_does_not_count_as_configured() -> None:
     own = new_key()
     auth = Authentication(anonymous=False)
 
@@ -163,7 +165,7 @@ def test_a_challenge_without_oauth_is_plain() -> None:
     ],
     ids=str,
 )
-def test_a_challenge_says_where_to_get_a_token(settings: dict[str, Any], scope: str) -> None:
+def test_a_challenge_names_the_metadata_url(settings: dict[str, Any], scope: str) -> None:
     auth = authentication(**settings)
 
     def challenge(headers: dict[bytes, bytes]) -> str | None:
@@ -230,7 +232,7 @@ def test_without_oauth_there_is_no_metadata() -> None:
     assert Authentication([CI]).metadata_paths == ()
 
 
-def test_a_good_token_is_known_at_once_the_next_time() -> None:
+def test_a_verified_token_is_cached() -> None:
     async def scenario() -> None:
         auth = authentication()
         sent = bearer(token())
@@ -243,7 +245,7 @@ def test_a_good_token_is_known_at_once_the_next_time() -> None:
 
 
 @pytest.mark.parametrize(("expires", "until"), [(NOW + 5, NOW + 5), (NOW + 3600, NOW + 60)])
-def test_a_token_is_known_for_a_minute_and_never_past_its_expiry(expires: float, until: float) -> None:
+def test_a_token_is_cached_for_a_minute_and_never_past_its_expiry(expires: float, until: float) -> None:
     async def scenario() -> None:
         clock = Clock()
         auth = authentication(clock)
@@ -273,7 +275,7 @@ def test_a_token_in_its_leeway_is_checked_every_time() -> None:
     asyncio.run(scenario())
 
 
-def test_the_oldest_token_gives_way_when_too_many_are_remembered() -> None:
+def test_a_full_token_cache_evicts_the_oldest_token() -> None:
     clock = Clock()
     cache = TokenCache(clock, limit=2)
     for name in (b"a", b"b", b"a", b"c"):
@@ -283,7 +285,7 @@ def test_the_oldest_token_gives_way_when_too_many_are_remembered() -> None:
     assert len(cache) == 2
 
 
-def test_the_token_itself_is_kept_and_logged_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+def test_tokens_are_neither_stored_nor_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     auth = authentication()
     good, bad = token(), token(exp=NOW - 100)
@@ -337,7 +339,7 @@ def test_settings_that_cannot_work_are_a_definition_error(settings: dict[str, An
         authentication(**settings)
 
 
-def test_scopes_may_come_as_lists() -> None:
+def test_roles_permissions_and_scopes_may_be_lists() -> None:
     key = new_key()
     listed: Any = {"roles": ["agent"], "permissions": ["deploy"], "scopes": ["read"]}
 

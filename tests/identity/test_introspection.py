@@ -1,4 +1,4 @@
-"""Opaque tokens: what the authorization server says about them decides."""
+"""Opaque tokens, which are checked by introspection at the authorization server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from aiohttp import web
 
 from tests.policy.issuer import ISSUER, NOW, Clock, Server, authentication, bearer, claims, refused, serving
 from waypost.errors import DefinitionError
-from waypost.identity import Authentication, Introspection, new_key
+from waypost.identity import Authentication, Introspection, Key, digest, new_key
 
 OPAQUE = "opaque-token"
 
@@ -24,7 +25,7 @@ def active(**changed: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def asking(clock: Clock | None = None, **settings: Any) -> AsyncIterator[tuple[Server, Authentication]]:
-    """A server to ask, and a hub that asks it."""
+    """An introspection server, and an authentication that uses it."""
     async with serving() as server:
         asked = Introspection(endpoint=server.url, client_id="hub", client_secret="s:e c&", **settings)
         auth = authentication(clock, jwks=None, introspection=asked)
@@ -67,7 +68,7 @@ def test_an_active_token_names_its_holder() -> None:
     ],
     ids=str,
 )
-def test_any_other_answer_is_a_refusal(answer: dict[str, Any]) -> None:
+def test_any_other_response_is_a_refusal(answer: dict[str, Any]) -> None:
     async def scenario() -> None:
         async with asking() as (server, auth):
             server.answers(answer)
@@ -80,7 +81,7 @@ def test_any_other_answer_is_a_refusal(answer: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("missing", ["iss", "exp", "iat", "scope", "client_id"])
-def test_what_an_answer_need_not_say_may_be_missing(missing: str) -> None:
+def test_optional_claims_may_be_missing_from_a_response(missing: str) -> None:
     async def scenario() -> None:
         async with asking() as (server, auth):
             server.answers(active(**{missing: None}))
@@ -90,7 +91,7 @@ def test_what_an_answer_need_not_say_may_be_missing(missing: str) -> None:
     asyncio.run(scenario())
 
 
-def test_a_good_answer_is_remembered_for_a_short_time() -> None:
+def test_an_active_response_is_cached_for_a_short_time() -> None:
     async def scenario() -> None:
         clock = Clock()
         async with asking(clock, remember=10.0) as (server, auth):
@@ -108,7 +109,7 @@ def test_a_good_answer_is_remembered_for_a_short_time() -> None:
     asyncio.run(scenario())
 
 
-def test_a_good_answer_is_not_remembered_past_the_expiry() -> None:
+def test_an_active_response_is_not_cached_past_the_expiry() -> None:
     async def scenario() -> None:
         clock = Clock()
         async with asking(clock, remember=3600.0) as (server, auth):
@@ -123,7 +124,7 @@ def test_a_good_answer_is_not_remembered_past_the_expiry() -> None:
     asyncio.run(scenario())
 
 
-def test_a_bad_answer_is_not_remembered() -> None:
+def test_an_inactive_response_is_not_cached() -> None:
     async def scenario() -> None:
         async with asking() as (server, auth):
             server.answers({"active": False})
@@ -134,7 +135,7 @@ def test_a_bad_answer_is_not_remembered() -> None:
     asyncio.run(scenario())
 
 
-def test_many_who_send_one_token_at_once_share_one_question() -> None:
+def test_concurrent_requests_with_one_token_share_one_introspection() -> None:
     async def scenario() -> None:
         async with asking() as (server, auth):
             going = asyncio.Event()
@@ -155,7 +156,9 @@ def test_many_who_send_one_token_at_once_share_one_question() -> None:
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 500])
-def test_a_server_that_does_not_answer_well_lets_nobody_in(status: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_introspection_server_error_refuses_the_request_with_503(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         async with asking() as (server, auth):
             server.answers(active(), status=status, headers={"Location": server.url})
@@ -180,7 +183,21 @@ def test_a_key_of_the_hub_is_never_sent_to_the_server() -> None:
     asyncio.run(scenario())
 
 
-def test_the_secret_does_not_show() -> None:
+def test_an_expired_key_is_never_sent_to_the_server() -> None:
+    async def scenario() -> None:
+        async with asking(Clock()) as (server, auth):
+            server.answers(active())
+            expired = datetime.fromtimestamp(NOW - 1, UTC)
+            auth.keys.add(Key("ci", digest("key-of-the-file"), expires=expired))
+
+            await refused(auth, bearer("key-of-the-file"))
+
+            assert server.hits == 0
+
+    asyncio.run(scenario())
+
+
+def test_the_client_secret_is_not_in_the_repr() -> None:
     asked = Introspection(endpoint="https://login.example.com/ask", client_id="hub", client_secret="hush")
 
     assert "hush" not in repr(asked)

@@ -1,4 +1,4 @@
-"""Keys that come and go while the hub runs: shown once, kept as hashes, refused the moment they are revoked."""
+"""Keys that are created and revoked at run time: returned once, stored as hashes, refused once revoked."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from waypost.stores.store import Store
 
 
 class Ring:
-    """A key ring and all it works with."""
+    """A key ring with its clock and keys."""
 
     def __init__(self, store: Store, *configured: Key) -> None:
         self.clock = Clock()
         self.keys = Keys(configured, clock=self.clock)
         self.ring = KeyRing(self.keys, store, self.clock)
 
-    def who(self, key: str) -> Principal | None:
+    def principal_of(self, key: str) -> Principal | None:
         return self.keys.principal(key)
 
 
@@ -44,15 +44,15 @@ async def ring(*configured: Key) -> AsyncIterator[Ring]:
 
 
 @asynchronous
-async def test_a_key_lets_its_principal_in_from_the_moment_it_is_made() -> None:
+async def test_a_new_key_is_accepted_at_once() -> None:
     async with ring() as one:
         key = await one.ring.create("ci", roles=["agent"], permissions=["deploy"], scopes=["read"])
 
-        assert one.who(key) == Principal("ci", ("agent",), ("deploy",), ("read",))
+        assert one.principal_of(key) == Principal("ci", ("agent",), ("deploy",), ("read",))
 
 
 @asynchronous
-async def test_all_keys_are_listed_without_what_they_are() -> None:
+async def test_keys_are_listed_without_their_secret() -> None:
     async with ring() as one:
         keys = [await one.ring.create(name, roles=["agent"]) for name in ("b", "a", "c")]
         await one.ring.revoke("b")
@@ -81,7 +81,7 @@ async def test_more_keys_than_a_page_holds_are_listed_and_accepted() -> None:
         await other.ring.refresh()
 
         assert len(await one.ring.entries()) == 1005
-        assert all(other.who(key) is not None for key in made)
+        assert all(other.principal_of(key) is not None for key in made)
 
 
 def test_the_store_has_the_hash_and_not_the_key(tmp_path: Path) -> None:
@@ -103,14 +103,14 @@ async def test_a_revoked_key_is_refused_at_once_and_stays_so() -> None:
     async with ring() as one:
         key = await one.ring.create("ci")
         await one.ring.revoke("ci")
-        assert one.who(key) is None
+        assert one.principal_of(key) is None
 
         await one.ring.refresh()
-        assert one.who(key) is None
+        assert one.principal_of(key) is None
 
 
 @asynchronous
-async def test_a_key_that_is_not_there_cannot_be_revoked() -> None:
+async def test_revoking_an_unknown_or_revoked_key_is_an_error() -> None:
     async with ring() as one:
         await one.ring.create("ci")
         await one.ring.revoke("ci")
@@ -120,17 +120,17 @@ async def test_a_key_that_is_not_there_cannot_be_revoked() -> None:
 
 
 @asynchronous
-async def test_there_is_one_key_for_each_id() -> None:
+async def test_a_second_key_for_the_same_id_is_refused() -> None:
     async with ring() as one:
         key = await one.ring.create("ci")
         with pytest.raises(StoreError, match=r"^There is a key for ci already; revoke it first\.$"):
             await one.ring.create("ci", permissions=["deploy"])
 
-        assert one.who(key) == Principal("ci")
+        assert one.principal_of(key) == Principal("ci")
 
 
 @asynchronous
-async def test_of_two_who_make_a_key_at_once_one_gets_it() -> None:
+async def test_only_one_of_several_concurrent_creations_of_a_key_succeeds() -> None:
     async with ring() as one:
         others = [Ring(one.ring._store) for _ in range(5)]
         made = await asyncio.gather(*(other.ring.create("ci") for other in others), return_exceptions=True)
@@ -139,11 +139,11 @@ async def test_of_two_who_make_a_key_at_once_one_gets_it() -> None:
         assert len(keys) == 1
         assert all(isinstance(error, StoreError) for error in made if not isinstance(error, str))
         await one.ring.refresh()
-        assert one.who(keys[0]) is not None
+        assert one.principal_of(keys[0]) is not None
 
 
 @asynchronous
-async def test_after_it_was_revoked_or_expired_an_id_may_have_a_new_key() -> None:
+async def test_a_new_key_may_replace_a_revoked_or_expired_one() -> None:
     async with ring() as one:
         first = await one.ring.create("ci")
         await one.ring.revoke("ci")
@@ -151,7 +151,7 @@ async def test_after_it_was_revoked_or_expired_an_id_may_have_a_new_key() -> Non
         one.clock.now = NOW + 10
         third = await one.ring.create("ci")
 
-        assert [one.who(key) is not None for key in (first, second, third)] == [False, False, True]
+        assert [one.principal_of(key) is not None for key in (first, second, third)] == [False, False, True]
 
 
 @asynchronous
@@ -159,22 +159,22 @@ async def test_a_key_expires_when_it_says() -> None:
     async with ring() as one:
         key = await one.ring.create("ci", expires_at=NOW + 10)
         one.clock.now = NOW + 9.9
-        assert one.who(key) is not None
+        assert one.principal_of(key) is not None
         one.clock.now = NOW + 10
-        assert one.who(key) is None
+        assert one.principal_of(key) is None
         await one.ring.refresh()
-        assert one.who(key) is None
+        assert one.principal_of(key) is None
         assert len(one.keys) == 0
 
 
 @asynchronous
-async def test_keys_are_read_again_only_when_another_hub_changed_any(tmp_path: Path) -> None:
+async def test_keys_are_reloaded_only_after_a_change_by_another_hub(tmp_path: Path) -> None:
     database = CountedSqlite(tmp_path / "store.db")
     here, there = Store(database), Store(SqliteDatabase(tmp_path / "store.db"))
     one, other = Ring(here), Ring(there)
     key = await other.ring.create("ci")
     await one.ring.refresh()
-    assert one.who(key) is not None
+    assert one.principal_of(key) is not None
 
     database.reads.clear()
     for _ in range(5):
@@ -182,32 +182,32 @@ async def test_keys_are_read_again_only_when_another_hub_changed_any(tmp_path: P
     assert database.reads == {"revisions": 5}
     await other.ring.revoke("ci")
     await one.ring.refresh()
-    assert one.who(key) is None
+    assert one.principal_of(key) is None
     assert database.reads == {"revisions": 6, "keys": 1}
     await here.close()
     await there.close()
 
 
 @asynchronous
-async def test_another_hub_on_the_store_hears_of_keys_when_it_looks() -> None:
+async def test_another_hub_on_the_same_store_sees_key_changes_after_a_refresh() -> None:
     async with ring() as one:
         other = Ring(one.ring._store)
         key = await one.ring.create("ci", roles=["agent"])
-        assert other.who(key) is None
+        assert other.principal_of(key) is None
         await other.ring.refresh()
-        assert other.who(key) == Principal("ci", ("agent",))
+        assert other.principal_of(key) == Principal("ci", ("agent",))
 
         await one.ring.revoke("ci")
         await other.ring.refresh()
-        assert other.who(key) is None
+        assert other.principal_of(key) is None
         again = await one.ring.create("ci", roles=["lead"])
         await other.ring.refresh()
-        assert (other.who(key), other.who(again)) == (None, Principal("ci", ("lead",)))
+        assert (other.principal_of(key), other.principal_of(again)) == (None, Principal("ci", ("lead",)))
 
 
 @pytest.mark.parametrize("value", [{"x": 1}, {"id": "bad", "hash": "none"}])
 @asynchronous
-async def test_a_key_that_cannot_be_read_keeps_nobody_from_hearing_of_others(value: object) -> None:
+async def test_an_unreadable_stored_key_does_not_hide_changes_of_other_keys(value: object) -> None:
     async with ring() as one:
         other = Ring(one.ring._store)
         old = await one.ring.create("ci")
@@ -217,21 +217,21 @@ async def test_a_key_that_cannot_be_read_keeps_nobody_from_hearing_of_others(val
         new = await one.ring.create("dev")
         await other.ring.refresh()
 
-        assert (other.who(old), other.who(new)) == (None, Principal("dev"))
+        assert (other.principal_of(old), other.principal_of(new)) == (None, Principal("dev"))
 
 
 @asynchronous
-async def test_a_key_that_cannot_be_read_may_be_replaced_and_not_revoked() -> None:
+async def test_an_unreadable_stored_key_can_be_replaced_but_not_revoked() -> None:
     async with ring() as one:
         await one.ring._store.keys.put("ci", {"x": 1}, 0)
         with pytest.raises(UnknownCapability):
             await one.ring.revoke("ci")
 
-        assert one.who(await one.ring.create("ci")) == Principal("ci")
+        assert one.principal_of(await one.ring.create("ci")) == Principal("ci")
 
 
 @asynchronous
-async def test_a_key_is_revoked_for_good_even_if_that_cannot_be_told() -> None:
+async def test_a_revocation_is_stored_even_if_the_change_callback_fails() -> None:
     def fail(_: object) -> None:
         raise RuntimeError("by accident")
 
@@ -245,7 +245,7 @@ async def test_a_key_is_revoked_for_good_even_if_that_cannot_be_told() -> None:
 
 
 @asynchronous
-async def test_a_key_replaced_between_two_looks_is_replaced() -> None:
+async def test_a_key_replaced_between_two_refreshes_is_replaced() -> None:
     async with ring() as one:
         other = Ring(one.ring._store)
         old = await one.ring.create("ci")
@@ -254,23 +254,23 @@ async def test_a_key_replaced_between_two_looks_is_replaced() -> None:
         new = await one.ring.create("ci")
         await other.ring.refresh()
 
-        assert (other.who(old), other.who(new)) == (None, Principal("ci"))
+        assert (other.principal_of(old), other.principal_of(new)) == (None, Principal("ci"))
 
 
 @asynchronous
-async def test_looking_again_changes_nothing_for_keys_that_are_good() -> None:
+async def test_a_refresh_keeps_valid_keys() -> None:
     async with ring(Key("fixed", digest("wp_fixed"))) as one:
         key = await one.ring.create("ci")
         for _ in range(3):
             await one.ring.refresh()
 
-        assert one.who(key) == Principal("ci")
-        assert one.who("wp_fixed") == Principal("fixed")
+        assert one.principal_of(key) == Principal("ci")
+        assert one.principal_of("wp_fixed") == Principal("fixed")
         assert len(one.keys) == 2
 
 
 @asynchronous
-async def test_keys_of_the_configuration_do_not_go_with_those_of_the_store() -> None:
+async def test_revoking_a_stored_key_keeps_the_configured_key_of_the_same_id() -> None:
     fixed = new_key()
     async with ring(Key("ci", digest(fixed))) as one:
         try:
@@ -278,12 +278,12 @@ async def test_keys_of_the_configuration_do_not_go_with_those_of_the_store() -> 
         except WaypostError:
             return
         await one.ring.revoke("ci")
-        assert one.who(fixed) is not None
+        assert one.principal_of(fixed) is not None
 
 
 @pytest.mark.parametrize("name", ["", "anonymous"])
 @asynchronous
-async def test_an_id_that_cannot_be_a_keys_is_refused_before_anything_is_kept(name: str) -> None:
+async def test_an_invalid_key_id_is_refused_and_not_stored(name: str) -> None:
     async with ring() as one:
         with pytest.raises(DefinitionError, match="cannot have the id"):
             await one.ring.create(name)
@@ -292,7 +292,7 @@ async def test_an_id_that_cannot_be_a_keys_is_refused_before_anything_is_kept(na
 
 @pytest.mark.parametrize("expires_at", [float("nan"), float("inf"), 1e20])
 @asynchronous
-async def test_an_expiry_no_calendar_has_is_refused_in_a_sentence(expires_at: float) -> None:
+async def test_an_expiry_outside_the_calendar_is_refused(expires_at: float) -> None:
     async with ring() as one:
         with pytest.raises(WaypostError):
             await one.ring.create("ci", expires_at=expires_at)
@@ -300,13 +300,15 @@ async def test_an_expiry_no_calendar_has_is_refused_in_a_sentence(expires_at: fl
 
 
 @given(st.none() | st.floats(0, 100), st.none() | st.floats(0, 100), st.floats(0, 100))
-def test_an_entry_is_good_until_it_is_revoked_or_over(expires: float | None, revoked: float | None, now: float) -> None:
+def test_an_entry_is_valid_until_it_is_revoked_or_expires(
+    expires: float | None, revoked: float | None, now: float
+) -> None:
     entry = KeyEntry("ci", digest("x"), expires_at=expires, revoked_at=revoked)
 
     assert entry.is_good(now) == (revoked is None and (expires is None or now < expires))
 
 
-def whoami(**options: object) -> Hub:
+def whoami_hub(**options: object) -> Hub:
     hub = Hub("h", version="1", **options)  # type: ignore[arg-type]
 
     @hub.tool(name="whoami")
@@ -324,7 +326,7 @@ async def answer(web: Web, key: str) -> tuple[int, str]:
 
 @asynchronous
 async def test_over_http_a_key_works_until_it_is_revoked() -> None:
-    hub = whoami(auth=Authentication(anonymous=False))
+    hub = whoami_hub(auth=Authentication(anonymous=False))
     async with browsing(hub) as web:
         before = await answer(web, new_key())
         key = await hub.keys.create("ci")
@@ -343,7 +345,7 @@ async def test_over_http_a_key_works_until_it_is_revoked() -> None:
 @asynchronous
 async def test_two_hubs_on_one_store_share_their_keys(tmp_path: Path) -> None:
     database = SqliteDatabase(tmp_path / "store.db")
-    first, second = (whoami(auth=Authentication(anonymous=False), store=Store(database)) for _ in range(2))
+    first, second = (whoami_hub(auth=Authentication(anonymous=False), store=Store(database)) for _ in range(2))
     async with browsing(first), browsing(second) as web:
         key = await first.keys.create("ci")
         await second.keys.refresh()

@@ -1,4 +1,4 @@
-"""The issuer's keys: rotated, cached, fetched once for many, and what happens when they cannot be had."""
+"""The issuer's keys: rotation, caching, shared fetches, and failures to fetch them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waypost.identity.claims import VerifierUnavailable
 from waypost.identity.oauth import KeySource
 
 
-def test_keys_are_fetched_once_and_kept() -> None:
+def test_keys_are_fetched_once_and_cached() -> None:
     async def scenario() -> None:
         async with serving() as server:
             server.answers(key_set("rsa", "ec"))
@@ -32,7 +32,7 @@ def test_keys_are_fetched_once_and_kept() -> None:
     asyncio.run(scenario())
 
 
-def test_keys_are_fetched_again_when_they_are_old() -> None:
+def test_keys_are_fetched_again_when_the_cache_is_stale() -> None:
     async def scenario() -> None:
         async with serving() as server:
             clock = Clock()
@@ -51,7 +51,7 @@ def test_keys_are_fetched_again_when_they_are_old() -> None:
     asyncio.run(scenario())
 
 
-def test_a_rotated_key_is_found_at_once() -> None:
+def test_a_rotated_key_is_fetched_at_once() -> None:
     async def scenario() -> None:
         async with serving() as server:
             clock = Clock()
@@ -68,7 +68,7 @@ def test_a_rotated_key_is_found_at_once() -> None:
     asyncio.run(scenario())
 
 
-def test_unknown_keys_do_not_make_the_hub_fetch_again_and_again() -> None:
+def test_unknown_key_ids_do_not_cause_repeated_fetches() -> None:
     async def scenario() -> None:
         async with serving() as server:
             clock = Clock()
@@ -85,7 +85,7 @@ def test_unknown_keys_do_not_make_the_hub_fetch_again_and_again() -> None:
     asyncio.run(scenario())
 
 
-def test_many_who_ask_at_once_share_one_fetch() -> None:
+def test_concurrent_requests_share_one_fetch() -> None:
     async def scenario() -> None:
         async with serving() as server:
             going = asyncio.Event()
@@ -112,7 +112,7 @@ def test_many_who_ask_at_once_share_one_fetch() -> None:
     asyncio.run(scenario())
 
 
-def test_known_keys_stay_good_while_the_server_is_down(caplog: pytest.LogCaptureFixture) -> None:
+def test_cached_keys_stay_valid_while_the_server_is_down(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with serving() as server:
             clock = Clock()
@@ -134,7 +134,7 @@ def test_known_keys_stay_good_while_the_server_is_down(caplog: pytest.LogCapture
     assert "secret" not in caplog.text
 
 
-def test_without_any_keys_a_token_is_neither_good_nor_bad() -> None:
+def test_a_request_gets_503_while_no_keys_can_be_fetched() -> None:
     async def scenario() -> None:
         async with serving() as server:
             clock = Clock()
@@ -158,7 +158,7 @@ def test_without_any_keys_a_token_is_neither_good_nor_bad() -> None:
     [{}, {"keys": []}, {"keys": "rsa"}, {"keys": [7, None, {}]}, {"keys": [{"kty": "oct", "k": "AA"}]}, [], "keys"],
     ids=str,
 )
-def test_a_useless_answer_does_not_replace_good_keys(document: Any) -> None:
+def test_an_invalid_key_set_does_not_replace_cached_keys(document: Any) -> None:
     async def scenario() -> None:
         async with serving() as server:
             clock = Clock()
@@ -189,7 +189,7 @@ def test_redirects_are_not_followed(status: int) -> None:
     asyncio.run(scenario())
 
 
-def test_an_answer_over_the_limit_is_not_read() -> None:
+def test_a_response_over_the_size_limit_is_not_read() -> None:
     async def scenario() -> None:
         async with serving() as server:
             server.answers({**key_set("rsa"), "padding": "a" * 300_000})
@@ -200,7 +200,7 @@ def test_an_answer_over_the_limit_is_not_read() -> None:
     asyncio.run(scenario())
 
 
-def test_an_answer_that_never_comes_is_given_up() -> None:
+def test_a_fetch_times_out() -> None:
     async def scenario() -> None:
         async with serving() as server:
 
@@ -215,7 +215,7 @@ def test_an_answer_that_never_comes_is_given_up() -> None:
     asyncio.run(scenario())
 
 
-def test_only_the_first_hundred_keys_are_looked_at() -> None:
+def test_only_the_first_hundred_keys_are_used() -> None:
     async def scenario() -> None:
         async with serving() as server:
             server.answers({"keys": [jwk("ec", kid=f"{number}") for number in range(200)]})

@@ -15,7 +15,7 @@ from waypost.errors import DefinitionError
 from waypost.identity import Key, Keys, digest, keys, new_key
 
 
-def test_a_new_key_is_256_random_bits_that_say_what_they_are_for() -> None:
+def test_a_new_key_is_256_random_bits_with_the_prefix_wp() -> None:
     key = new_key()
 
     assert key.startswith("wp_")
@@ -27,7 +27,7 @@ def test_a_digest_is_the_sha256_of_the_key() -> None:
     assert digest("wp_x") == "sha256:" + hashlib.sha256(b"wp_x").hexdigest()
 
 
-def test_a_key_stands_for_its_principal() -> None:
+def test_a_key_identifies_its_principal() -> None:
     key = new_key()
     known = Keys([Key("ci", digest(key), roles=("agent",), permissions=("deploy",), scopes=("read",))])
 
@@ -35,17 +35,17 @@ def test_a_key_stands_for_its_principal() -> None:
 
 
 @pytest.mark.parametrize("other", ["", "wp_", "wp_" + "o" * 43, "ä", "sha256:"])
-def test_an_unknown_key_is_nobodys(other: str) -> None:
+def test_an_unknown_key_is_refused(other: str) -> None:
     assert Keys([Key("ci", digest(new_key()))]).principal(other) is None
 
 
-def test_the_hash_of_a_key_is_no_key() -> None:
+def test_the_hash_of_a_key_is_not_accepted_as_a_key() -> None:
     hashed = digest(new_key())
 
     assert Keys([Key("ci", hashed)]).principal(hashed) is None
 
 
-def test_a_revoked_key_is_nobodys() -> None:
+def test_a_revoked_key_is_refused() -> None:
     key, other = new_key(), new_key()
     known = Keys([Key("ci", digest(key)), Key("me", digest(other))])
 
@@ -55,7 +55,7 @@ def test_a_revoked_key_is_nobodys() -> None:
     assert known.principal(other) is not None
 
 
-def test_an_expired_key_is_nobodys() -> None:
+def test_an_expired_key_is_refused() -> None:
     key, clock = new_key(), Clock()
     expires = datetime.fromtimestamp(NOW, UTC) + timedelta(seconds=10)
     known = Keys([Key("ci", digest(key), expires=expires)], clock=clock)
@@ -66,7 +66,7 @@ def test_an_expired_key_is_nobodys() -> None:
     assert known.principal(key) is None
 
 
-def test_two_keys_may_share_an_id_while_one_replaces_the_other() -> None:
+def test_two_keys_may_share_an_id_during_rotation() -> None:
     old, new = new_key(), new_key()
     known = Keys([Key("ci", digest(old)), Key("ci", digest(new))])
 
@@ -75,7 +75,7 @@ def test_two_keys_may_share_an_id_while_one_replaces_the_other() -> None:
     assert len(known) == 0
 
 
-def test_the_key_itself_is_kept_nowhere() -> None:
+def test_keys_are_not_kept_in_clear() -> None:
     key = new_key()
     known = Keys([Key("ci", digest(key))])
     known.principal(key)
@@ -99,13 +99,13 @@ def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("wrong", ["", "abc", "a" * 64, "sha256:" + "g" * 64, "sha256:" + "A" * 64, "md5:" + "0" * 64])
-def test_a_hash_of_another_form_is_a_definition_error(wrong: str) -> None:
+def test_a_malformed_hash_is_a_definition_error(wrong: str) -> None:
     with pytest.raises(DefinitionError, match="sha256"):
         Key("ci", wrong)
 
 
 @pytest.mark.parametrize("wrong", ["", "anonymous"])
-def test_a_key_cannot_stand_for_nobody(wrong: str) -> None:
+def test_a_key_needs_a_valid_principal_id(wrong: str) -> None:
     with pytest.raises(DefinitionError):
         Key(wrong, digest("x"))
 
@@ -115,6 +115,6 @@ def test_an_expiry_needs_a_time_zone() -> None:
         Key("ci", digest("x"), expires=datetime(2030, 1, 1))
 
 
-def test_one_hash_cannot_stand_for_two() -> None:
+def test_two_keys_cannot_have_the_same_hash() -> None:
     with pytest.raises(DefinitionError, match="same hash"):
         Keys([Key("a", digest("x")), Key("b", digest("x"))])

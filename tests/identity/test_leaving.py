@@ -1,4 +1,4 @@
-"""Who is let in no more is told once, on the loop, whatever took them away."""
+"""A revoked principal is reported once, on the loop, whatever revoked it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ OLD, NEW = "wp_" + "o" * 43, "wp_" + "n" * 43
 GUEST = Principal("anonymous", ("guest",))
 
 
-class Told:
-    """What was told, and the wait for it."""
+class Notified:
+    """A callback that collects key changes and signals the first one."""
 
     def __init__(self) -> None:
         self.changes: list[KeyChange] = []
@@ -35,11 +35,11 @@ class Told:
 
 
 @asynccontextmanager
-async def watched(auth: Authentication) -> AsyncIterator[Told]:
-    told = Told()
-    leaving = RevocationWatcher(auth, told)
+async def watched(auth: Authentication) -> AsyncIterator[Notified]:
+    answer = Notified()
+    leaving = RevocationWatcher(auth, answer)
     try:
-        yield told
+        yield answer
     finally:
         await leaving.stop()
 
@@ -51,86 +51,86 @@ def known(auth: Authentication, key: str) -> Principal:
 
 
 @asynchronous
-async def test_a_key_that_is_revoked_in_another_thread_is_told_on_the_loop() -> None:
+async def test_a_revocation_in_another_thread_is_reported_on_the_loop() -> None:
     auth = Authentication([Key("ci", digest(OLD))])
     principal = known(auth, OLD)
-    async with watched(auth) as told:
+    async with watched(auth) as answer:
         assert await asyncio.to_thread(auth.keys.revoke, "ci") == 1
-        await told.news.wait()
+        await answer.news.wait()
 
-    assert told.names() == [("ci", None, True)]
-    assert told.changes[0].was is principal
+    assert answer.names() == [("ci", None, True)]
+    assert answer.changes[0].was is principal
 
 
 @asynchronous
-async def test_a_key_whose_time_is_over_is_told_once() -> None:
+async def test_an_expired_key_is_reported_once() -> None:
     clock = Clock()
     soon, later = (datetime.fromtimestamp(NOW, UTC) + timedelta(seconds=seconds) for seconds in (10, 20))
     auth = Authentication([Key("ci", digest(OLD), expires=soon), Key("me", digest(NEW), expires=later)], clock=clock)
-    async with watched(auth) as told:
+    async with watched(auth) as answer:
         clock.now += 10
-        await told.news.wait()
+        await answer.news.wait()
         auth.keys.lapse()
         await idle()
-        assert told.names() == [("ci", None, True)]
+        assert answer.names() == [("ci", None, True)]
 
         clock.now += 10
         auth.keys.lapse()
         await idle()
 
-    assert told.names() == [("ci", None, True), ("me", None, True)]
+    assert answer.names() == [("ci", None, True), ("me", None, True)]
 
 
 @asynchronous
-async def test_who_has_another_key_of_the_same_id_is_told_with_the_one_that_is_gone() -> None:
+async def test_a_replaced_key_is_reported_with_the_new_principal_of_its_id() -> None:
     auth = Authentication([Key("ci", digest(OLD))])
-    async with watched(auth) as told:
+    async with watched(auth) as answer:
         auth.exchange(Authentication([Key("ci", digest(NEW))]))
-        await told.news.wait()
+        await answer.news.wait()
 
-    assert told.names() == [("ci", "ci", True)]
-    assert told.changes[0].now is known(auth, NEW)
+    assert answer.names() == [("ci", "ci", True)]
+    assert answer.changes[0].now is known(auth, NEW)
 
 
 @asynchronous
-async def test_other_rights_of_a_key_end_nothing_and_the_same_ones_are_not_told() -> None:
+async def test_changed_rights_are_reported_without_an_end_and_unchanged_ones_not_at_all() -> None:
     auth = Authentication([Key("ci", digest(OLD)), Key("me", digest(NEW))])
-    async with watched(auth) as told:
+    async with watched(auth) as answer:
         auth.exchange(Authentication([Key("ci", digest(OLD), roles=("agent",)), Key("me", digest(NEW))]))
-        await told.news.wait()
+        await answer.news.wait()
 
-    assert told.names() == [("ci", "ci", False)]
-    assert told.changes[0].now is known(auth, OLD)
+    assert answer.names() == [("ci", "ci", False)]
+    assert answer.changes[0].now is known(auth, OLD)
 
 
 @asynchronous
-async def test_callers_without_a_key_are_told_when_they_are_somebody_else_or_let_in_no_more() -> None:
+async def test_a_changed_or_disabled_anonymous_principal_is_reported() -> None:
     auth = Authentication(anonymous=GUEST)
-    async with watched(auth) as told:
+    async with watched(auth) as answer:
         auth.exchange(Authentication(anonymous=GUEST))
         await idle()
-        assert not told.changes
+        assert not answer.changes
         auth.exchange(Authentication())
         auth.exchange(Authentication(anonymous=False))
         await idle()
 
-    assert told.names() == [("anonymous", "anonymous", False), ("anonymous", None, True)]
+    assert answer.names() == [("anonymous", "anonymous", False), ("anonymous", None, True)]
 
 
 @asynchronous
-async def test_nothing_is_told_once_it_stopped() -> None:
+async def test_a_stopped_watcher_reports_nothing() -> None:
     auth = Authentication([Key("ci", digest(OLD))])
-    async with watched(auth) as told:
+    async with watched(auth) as answer:
         pass
 
     auth.keys.revoke("ci")
     await idle()
-    assert not told.changes
+    assert not answer.changes
 
 
-def test_it_stops_where_the_loop_it_was_made_in_is_closed() -> None:
+def test_a_watcher_stops_after_its_loop_was_closed() -> None:
     async def begin() -> RevocationWatcher:
-        return RevocationWatcher(Authentication(), Told())
+        return RevocationWatcher(Authentication(), Notified())
 
     leaving = asyncio.run(begin())
     asyncio.run(leaving.stop())

@@ -1,4 +1,4 @@
-"""JSON Web Tokens: the good ones name their holder, the hostile ones are refused."""
+"""JSON Web Tokens: valid ones identify their principal, hostile ones are refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def unsigned(alg: str, signature: str = "") -> str:
 
 
 def signed_with_the_public_key(form: str) -> str:
-    """HS256 with what everybody can read as the secret."""
+    """A token signed by HS256 with the public key as the secret."""
     public = private_key("rsa").public_key()
     secret = {
         "pem": public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
@@ -72,7 +72,7 @@ def with_another_payload() -> str:
 
 
 def signed_by_hand(header: dict[str, Any]) -> str:
-    """A token that no library would write."""
+    """A token signed by hand, since no library would write it."""
     key = private_key("rsa")
     assert isinstance(key, rsa.RSAPrivateKey)
     text = f"{part({'alg': 'RS256', 'kid': 'rsa', **header})}.{part(claims())}"
@@ -187,7 +187,7 @@ def test_a_hostile_token_is_refused(name: str) -> None:
         ("rsa", {"x": 1}),
     ],
 )
-def test_a_good_token_names_its_holder(name: str, header: dict[str, Any]) -> None:
+def test_a_valid_token_identifies_its_principal(name: str, header: dict[str, Any]) -> None:
     async def scenario() -> None:
         auth = authentication(jwks=key_set("rsa", "ec", "ed", "ed448"))
 
@@ -233,7 +233,7 @@ def test_a_token_within_the_rules_is_accepted(changed: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_scopes_come_from_either_claim(changed: dict[str, Any], scopes: tuple[str, ...]) -> None:
+def test_scopes_are_read_from_either_claim(changed: dict[str, Any], scopes: tuple[str, ...]) -> None:
     principal = asyncio.run(authentication().authenticate(bearer(token(**changed))))
 
     assert principal.scopes == scopes
@@ -248,7 +248,7 @@ def test_a_broad_scope_includes_the_narrower_ones() -> None:
     assert principal.scopes == ("admin", "write", "read")
 
 
-def test_roles_and_permissions_come_only_from_where_the_settings_say() -> None:
+def test_roles_and_permissions_are_read_only_from_the_configured_claims() -> None:
     said: dict[str, Any] = {
         "roles": ["admin"],
         "realm_access": {"roles": ["lead", 7]},
@@ -267,7 +267,7 @@ def test_roles_and_permissions_come_only_from_where_the_settings_say() -> None:
 
 
 @pytest.mark.parametrize("claim", ["client_id", "azp", "cid"])
-def test_the_client_is_kept(claim: str) -> None:
+def test_the_client_id_is_kept_in_the_claims(claim: str) -> None:
     said: dict[str, Any] = {"client_id": None, claim: "app"}
 
     principal = asyncio.run(authentication().authenticate(bearer(token(**said))))
@@ -276,7 +276,7 @@ def test_the_client_is_kept(claim: str) -> None:
     assert principal.claims["client_id"] == "app"
 
 
-def test_a_missing_scope_is_told_from_a_bad_token() -> None:
+def test_a_missing_scope_raises_insufficient_scope() -> None:
     verifier = JwtVerifier(terms(required_scopes=("read", "admin")), key_set("rsa"), clock=Clock())
 
     with pytest.raises(InsufficientScope):
@@ -320,11 +320,11 @@ def test_issuer_and_audience_must_be_given(issuer: str, audience: str | list[str
 
 @pytest.mark.parametrize("resource", ["https://hub.example.com", "https://hub.example.com/"])
 @pytest.mark.parametrize("audience", ["https://hub.example.com", "https://hub.example.com/"])
-def test_a_host_is_one_audience_with_and_without_its_slash(resource: str, audience: str) -> None:
+def test_a_host_with_and_without_a_trailing_slash_is_the_same_audience(resource: str, audience: str) -> None:
     asyncio.run(authentication(resource=resource).authenticate(bearer(token(aud=audience))))
 
 
-def test_a_path_is_another_audience_with_a_slash() -> None:
+def test_a_path_with_a_trailing_slash_is_another_audience() -> None:
     asyncio.run(refused(authentication(), bearer(token(aud=RESOURCE + "/"))))
 
 
@@ -348,7 +348,7 @@ def test_further_audiences_can_be_accepted() -> None:
     ],
     ids=["use", "key_ops", "alg", "hmac", "short", "number", "secret", "curve", "other curve", "edwards"],
 )
-def test_a_key_is_used_only_for_what_it_is_meant_for(key: dict[str, Any]) -> None:
+def test_a_key_is_used_only_for_its_declared_purpose(key: dict[str, Any]) -> None:
     verifier = JwtVerifier(terms(), {"keys": [key, jwk("ed")]}, clock=Clock())
 
     with pytest.raises(InvalidToken):
@@ -398,7 +398,7 @@ def test_edwards_keys_verify_under_the_names_of_rfc_9864(
             asyncio.run(verifier.verify(token(name, header=header)))
 
 
-def test_the_library_for_tokens_is_loaded_with_the_first_token_only() -> None:
+def test_the_token_library_is_not_imported_before_the_first_token() -> None:
     code = (
         "import sys; from waypost.identity import Authentication, OAuthSettings;"
         f"Authentication(oauth=OAuthSettings(issuer={ISSUER!r}, resource={RESOURCE!r}, jwks={key_set('rsa')!r}));"

@@ -1,4 +1,4 @@
-"""Credentials for servers behind the hub: readable for their owner, useless to everybody else."""
+"""Credentials for upstreams, which only their owner can read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def everything_in(folder: Path) -> bytes:
 
 
 @asynchronous
-async def test_a_credential_comes_back_for_its_owner_and_connection_only() -> None:
+async def test_a_credential_is_returned_for_its_owner_and_connection_only() -> None:
     kept = vault(Store(SqliteDatabase()))
     await kept.put("ada", "github", TOKEN)
     assert await kept.get("ada", "github") == TOKEN
@@ -42,7 +42,7 @@ async def test_a_credential_comes_back_for_its_owner_and_connection_only() -> No
 
 
 @asynchronous
-async def test_the_later_one_wins_and_forgetting_forgets() -> None:
+async def test_a_later_credential_replaces_an_earlier_one_and_can_be_deleted() -> None:
     kept = vault(Store(SqliteDatabase()))
     await asyncio.gather(*(kept.put("ada", "github", number) for number in range(10)))
     await kept.put("ada", "github", "last")
@@ -53,7 +53,7 @@ async def test_the_later_one_wins_and_forgetting_forgets() -> None:
 
 
 @asynchronous
-async def test_nothing_readable_is_on_the_disk(tmp_path: Path) -> None:
+async def test_the_database_file_holds_no_credential_in_clear(tmp_path: Path) -> None:
     store = Store(SqliteDatabase(tmp_path / "store.db"))
     await vault(store).put("ada@example.com", "github", TOKEN)
     await store.close()
@@ -63,7 +63,7 @@ async def test_nothing_readable_is_on_the_disk(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_what_was_changed_or_moved_or_sealed_under_another_secret_is_refused(tmp_path: Path) -> None:
+async def test_a_credential_that_was_moved_or_sealed_with_another_secret_is_refused(tmp_path: Path) -> None:
     store = Store(SqliteDatabase(tmp_path / "store.db"))
     kept = vault(store)
     await kept.put("ada", "github", TOKEN)
@@ -78,7 +78,7 @@ async def test_what_was_changed_or_moved_or_sealed_under_another_secret_is_refus
 
 
 @asynchronous
-async def test_a_credential_of_an_earlier_version_is_read_and_sealed_anew() -> None:
+async def test_a_credential_of_an_earlier_version_is_read_and_encrypted_again() -> None:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     store = Store(SqliteDatabase())

@@ -20,7 +20,7 @@ EVERYTHING = npm.MODULES / "@modelcontextprotocol" / "server-everything" / "dist
 
 
 def python(module: str) -> dict[str, Any]:
-    """A server of this folder, as the section `connections` has it."""
+    """The entry for the section `connections` that starts a server of this folder."""
     arguments = ["-m", f"tests.interop.{module}"]
     return {"kind": "mcp", "command": sys.executable, "args": arguments, "workingDirectory": str(ROOT)}
 
@@ -42,7 +42,7 @@ async def behind(
 
 
 async def check_the_three(client: TestClient, name: str) -> None:
-    """The servers written for this: they are listed and called, fail, and tell how far they are."""
+    """Check the list, calls, errors and progress of a server with the three tools of this folder."""
     assert await names(client) == [f"{name}.add", f"{name}.count", f"{name}.fail"]
     answer = await client.call_tool(f"{name}.add", {"a": 1, "b": 2})
     assert (answer["structuredContent"], answer.text) == ({"result": 3}, "3")

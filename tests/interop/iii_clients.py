@@ -1,4 +1,4 @@
-"""A client of the hub that shows every answer as it is, in the version that the bridge of the iii project speaks."""
+"""A client of the hub with unprocessed answers, in the version of the bridge of the iii project."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Client:
         return Answer(response.status, json.loads(text) if text.strip() else None)
 
     def notify(self, method: str) -> Answer:
-        """Say something that is not answered."""
+        """Send a notification."""
         return self.post({"jsonrpc": "2.0", "method": method})
 
     def request(self, method: str, params: Any = None) -> Any:
-        """What a request is answered with: a result or an error."""
+        """The answer to a request: a result or an error."""
         message = {"jsonrpc": "2.0", "id": next(self._numbers), "method": method}
         return self.post(message if params is None else {**message, "params": params}).body
 
@@ -69,5 +69,5 @@ class Client:
         return answer["error"]
 
     def use(self, tool: str, **arguments: Any) -> Any:
-        """What a tool answers."""
+        """The answer of a tool."""
         return self.ask("tools/call", {"name": tool, "arguments": arguments})

@@ -27,7 +27,7 @@ workers: {{port: {port}, registry: {registry}, stateTimeoutMs: {timeout}}}
 
 
 class Step(NamedTuple):
-    """One call, and what comes of it: an answer, or a refusal that holds a text."""
+    """One call, and its expected answer or the expected text of its error."""
 
     function: str
     payload: Any
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """Calls one after the other; functions give what they are told to give."""
+    """Calls one after the other; functions return what the test says."""
 
     name: str
     steps: tuple[Step, ...]
@@ -76,7 +76,7 @@ def fits(answer: Any, expected: Expected) -> bool:
 
 
 class Publisher:
-    """A worker on a loop of its own, so that many tests can tell it what to do."""
+    """A worker on its own event loop, controlled by many tests."""
 
     def __init__(self, language: Language, address: str, home: Path, name: str) -> None:
         self.address = address
@@ -94,11 +94,11 @@ class Publisher:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
     def call(self, function: str, **payload: Any) -> Any:
-        """What a function answers."""
+        """The answer of a function."""
         return self._run(self._peer.call(function, payload))
 
     def refusal(self, function: str, **payload: Any) -> str:
-        """With which text a call is refused."""
+        """The error message of a call."""
         with pytest.raises(Failed) as caught:
             self.call(function, **payload)
         assert caught.value.code == "invocation_failed"
@@ -110,39 +110,39 @@ class Publisher:
         self._offered.append(function)
 
     def give(self, **values: Any) -> None:
-        """Offer functions that always give the same; `a__b` is `a::b`."""
+        """Register functions with a constant answer; `a__b` is `a::b`."""
         for name, value in values.items():
             self.offer(name.replace("__", "::"), "give", gives=value)
 
     def follow(self, kind: str, function: str, behaviour: str = "echo") -> None:
-        """Have a function of its own called whenever a trigger of a kind fires."""
+        """Register a function and bind it to a trigger type."""
         self.offer(function, behaviour)
         self._run(self._peer.bind(f"{function}:{kind}", kind, function))
         self._bound.append((function, kind))
-        self.settle()
+        self.wait_until_delivered()
 
     def unfollow(self, kind: str, function: str) -> None:
-        """Have a function called no more."""
+        """Remove the binding of a function."""
         self._bound.remove((function, kind))
-        self._run(self._peer.tell("unbind", id=f"{function}:{kind}"))
+        self._run(self._peer.send_command("unbind", id=f"{function}:{kind}"))
 
-    def heard(self, function: str) -> list[Json]:
-        """With what a function was called so far, once everything that is on its way is there."""
-        self.settle()
+    def payloads_of(self, function: str) -> list[Json]:
+        """The payloads of all calls of a function, after messages in transit have arrived."""
+        self.wait_until_delivered()
         return [event["data"] for event in self._peer.events if event.get("function") == function]
 
     def wait_for(self, function: str) -> Any:
-        """With what a function is called, as soon as it is."""
-        return self._run(self._peer.heard("called", function=function))["data"]
+        """Wait for the payload of a call of a function."""
+        return self._run(self._peer.wait_for_event("called", function=function))["data"]
 
-    def settle(self) -> None:
-        """Wait until everything that was sent before has come."""
+    def wait_until_delivered(self) -> None:
+        """Wait until messages that were sent before have arrived."""
         if "barrier::pass" not in self._offered:
             self.offer("barrier::pass", "give", gives="passed")
         assert self._run(self._peer.call_until_found("barrier::pass", {})) == "passed"
 
     def play(self, scenario: Scenario) -> None:
-        """Make the calls of a scenario, and see that each comes to what is expected."""
+        """Make the calls of a scenario and check their answers."""
         for function, value in scenario.gives.items():
             self.offer(function, "give", gives=value)
         answers = []
@@ -156,7 +156,7 @@ class Publisher:
         assert scenario.then(answers), answers
 
     def clear(self) -> None:
-        """Take back whatever was published or offered."""
+        """Remove everything that was published or registered."""
         for function, kind in [*self._bound]:
             self.unfollow(kind, function)
         for skill in self.call("skills::list")["skills"]:
@@ -164,15 +164,15 @@ class Publisher:
         for prompt in self.call("prompts::list")["prompts"]:
             self.call("prompts::unregister", name=prompt["name"])
         while self._offered:
-            self._run(self._peer.tell("unfunction", id=self._offered.pop()))
+            self._run(self._peer.send_command("unfunction", id=self._offered.pop()))
         self._peer.events.clear()
 
     def kill(self) -> None:
-        """End it as the machine would."""
+        """Kill the worker."""
         self._run(self._peer.kill())
 
     def close(self) -> None:
-        """End it in its own way."""
+        """Close the worker."""
         self._run(self._stack.aclose())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
@@ -190,7 +190,7 @@ def publishing(language: Language, address: str, home: Path, name: str = "publis
 
 
 class Registry(NamedTuple):
-    """Where a hub is: for workers, and for clients."""
+    """The addresses of a hub, for workers and for clients."""
 
     workers: str
     url: str

@@ -59,7 +59,7 @@ const ops = {
   stream: ({ size }) => stream(size),
   logs: () => logs,
   wait_for_log: async ({ text }) => {
-    for (let n = 0; n < 1000 && !logs.some((line) => line.includes(text)); n++) {
+    for (let n = 0; n < 6000 && !logs.some((line) => line.includes(text)); n++) {
       await new Promise((done) => setTimeout(done, 10))
     }
     return logs

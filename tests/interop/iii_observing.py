@@ -1,4 +1,4 @@
-"""Workers on the `iii-sdk` of PyPI that observe each other, as tests use them."""
+"""Workers on the `iii-sdk` of PyPI that observe each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from waypost.testing import TestClient
 
 
 class Party:
-    """A hub, a client of it, and workers that offer things and look at each other."""
+    """A hub, a client of it, and workers with functions and observers."""
 
     def __init__(self, hub: Hub, client: TestClient, owner: Sdk, observer: Sdk) -> None:
         self.hub = hub
@@ -31,7 +31,7 @@ class Party:
         """What came along with it."""
 
     async def listen(self, function_id: str = "seer::see") -> None:
-        """Have the observer offer a function that keeps what it hears."""
+        """Register a function of the observer that records its calls."""
 
         async def see(data: Any, metadata: Any = None) -> str:
             self.seen.append(data)
@@ -47,38 +47,38 @@ class Party:
         return handle
 
     def start(self, source: Json | str, target: str = "seer::see", **options: Any) -> Any:
-        """An observer, however it stands."""
+        """Start an observer without waiting for its state."""
         given = {"function_id": source} if isinstance(source, str) else source
         return self.observer.worker.observe(given, target, options)
 
     async def refusal(self, source: Json | str, **options: Any) -> str:
-        """With which code an observer is refused."""
+        """The error code of a refused observer."""
         with pytest.raises(iii.ObserveRejection) as caught:
             await self.observe(source, **options)
         code: str = caught.value.code
         return code
 
     async def until_seen(self, count: int) -> list[Any]:
-        """What the observer heard, once it is so much."""
+        """Wait for a number of events and return them."""
         await until(lambda: len(self.seen) >= count, f"only {self.seen} was seen")
         return self.seen
 
     async def until_active(self, count: int) -> None:
-        """Wait until so many observers are active, as the hub sees it."""
+        """Wait until the hub has this number of active observers."""
 
         def states() -> list[str]:
             return [one.state for one in self.hub.workers.observers]
 
         await until(lambda: states() == ["active"] * count, f"they are {states()}")
 
-    async def settled(self) -> None:
-        """Wait until everything that was on its way has come."""
+    async def wait_until_idle(self) -> None:
+        """Wait until no call and no observer runs."""
         workers = self.hub.workers
         await until(lambda: workers.calls.running + workers.observers.running == 0, "something still runs")
 
 
 async def until_state(handle: Any, state: str) -> Any:
-    """Wait until an observer stands so; why."""
+    """Wait for a state of an observer and return its reason."""
     await until(lambda: handle.state == state, f"it is {handle.state}: {handle.reason}")
     return handle.reason
 

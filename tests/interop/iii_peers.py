@@ -1,4 +1,4 @@
-"""Workers made with the SDKs of the iii project, each a process of its own that a test tells what to do."""
+"""Workers with the SDKs of the iii project, each in its own process and controlled by a test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_LINE = 256 * 1024 * 1024
 
 
 class Failed(Exception):
-    """What a worker was told to do did not work; carries the SDK's code."""
+    """A command to a worker did not work; carries the SDK's code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -31,7 +31,7 @@ class Failed(Exception):
 
 
 class Peer:
-    """A worker, and what it said so far."""
+    """A worker, and its events so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -61,8 +61,8 @@ class Peer:
             if not future.done():
                 future.set_exception(Failed("gone", "the worker ended"))
 
-    async def tell(self, op: str, **given: Any) -> Any:
-        """Have it do something; what comes of it, or `Failed`."""
+    async def send_command(self, op: str, **given: Any) -> Any:
+        """Send a command and return its result, or raise `Failed`."""
         assert self.process.stdin is not None
         number = next(self._numbers)
         future = self._answers[number] = asyncio.get_running_loop().create_future()
@@ -70,15 +70,15 @@ class Peer:
         return await future
 
     async def offer(self, function: str, behaviour: str = "echo", **more: Any) -> None:
-        """Have it offer a function."""
-        await self.tell("function", id=function, behaviour=behaviour, **more)
+        """Register a function of the worker."""
+        await self.send_command("function", id=function, behaviour=behaviour, **more)
 
     async def call(self, function: str, payload: Any = None, **more: Any) -> Any:
-        """Have it call a function."""
-        return await self.tell("trigger", request={"function_id": function, "payload": payload, **more})
+        """Call a function from the worker."""
+        return await self.send_command("trigger", request={"function_id": function, "payload": payload, **more})
 
     async def call_until_found(self, function: str, payload: Any = None, **more: Any) -> Any:
-        """Have it call a function, again until there is one."""
+        """Call a function from the worker, and retry until it exists."""
         while True:
             try:
                 return await self.call(function, payload, **more)
@@ -88,12 +88,12 @@ class Peer:
             await asyncio.sleep(0.02)
 
     async def bind(self, binding: str, kind: str, function: str, config: Any = None, **more: Any) -> None:
-        """Have it bind a function to a trigger."""
+        """Bind a function to a trigger."""
         request = {"type": kind, "function_id": function, "config": config or {}, **more}
-        await self.tell("bind", id=binding, request=request)
+        await self.send_command("bind", id=binding, request=request)
 
-    async def heard(self, event: str, **fields: Any) -> Json:
-        """The first event with these fields, taken out; waits for it if need be."""
+    async def wait_for_event(self, event: str, **fields: Any) -> Json:
+        """Wait for the first event with these fields and remove it."""
         while True:
             for message in self.events:
                 if message["event"] == event and all(message.get(key) == value for key, value in fields.items()):
@@ -103,17 +103,17 @@ class Peer:
             self._news.clear()
             await self._news.wait()
 
-    async def complaints(self) -> list[str]:
-        """What its SDK logged as errors."""
-        return [line for line in await self.tell("logs") if line.startswith("ERROR")]
+    async def logged_errors(self) -> list[str]:
+        """The errors that its SDK logged."""
+        return [line for line in await self.send_command("logs") if line.startswith("ERROR")]
 
     async def kill(self) -> None:
-        """Kill it as the machine would."""
+        """Kill the process."""
         self.process.kill()
         await self.process.wait()
 
     async def end(self) -> None:
-        """Let it end in its own way."""
+        """Close its input and wait for its end."""
         assert self.process.stdin is not None
         if self.process.returncode is None:
             self.process.stdin.close()
@@ -125,7 +125,7 @@ class Peer:
 
 
 def command(language: Language) -> list[str]:
-    """The command line of a worker; skips the test where the SDK cannot be had."""
+    """The command line of a worker; skips the test if the SDK is not available."""
     if language == "python":
         return [sys.executable, str(HERE / "iii_python.py")]
     install()
@@ -134,9 +134,9 @@ def command(language: Language) -> list[str]:
 
 @asynccontextmanager
 async def peer(
-    language: Language, address: str, home: Path, options: Json | None = None, *, is_let_in: bool = True, **env: str
+    language: Language, address: str, home: Path, options: Json | None = None, *, is_accepted: bool = True, **env: str
 ) -> AsyncIterator[Peer]:
-    """A worker that is connected, unless it is not let in."""
+    """A worker that is connected, unless the hub refuses it."""
     given = [] if options is None else [json.dumps(options)]
     process = await asyncio.create_subprocess_exec(
         *command(language),
@@ -149,8 +149,8 @@ async def peer(
     )
     worker = Peer(process)
     try:
-        if is_let_in:
-            await worker.heard("ready")
+        if is_accepted:
+            await worker.wait_for_event("ready")
         yield worker
     finally:
         await worker.end()

@@ -1,4 +1,4 @@
-"""A worker with the Python SDK, told by lines of JSON what to do; it answers in lines of JSON.
+"""A worker with the Python SDK, which gets its commands as lines of JSON; it answers in lines of JSON.
 
 It connects to the address that is its only argument. What its functions are called with and what its triggers are
 bound to comes out as events between the answers.
@@ -33,7 +33,7 @@ writing = threading.Lock()
 
 
 class Kept(logging.Handler):
-    """Keeps what the SDK logs from warnings on."""
+    """Records the warnings and errors of the SDK."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logs.append(f"{record.levelname}: {record.getMessage()}")
@@ -53,7 +53,7 @@ def say(**message: Any) -> None:
 
 
 def handler(name: str, behaviour: str, gives: Any = None) -> Any:
-    """A function that does what its behaviour says."""
+    """A handler with the given behaviour."""
 
     async def run(data: Any, metadata: Any = None) -> Any:
         say(event="called", function=name, data=None if behaviour in ("size", "read") else data, metadata=metadata)
@@ -110,16 +110,16 @@ async def stream(size: int) -> Any:
 
 
 def observe() -> Any:
-    """What becomes of an observer."""
+    """Register an observer and return its error code, if any."""
     try:
-        client.observe({"function_id": "peer::echo"}, "peer::seen").ready(timeout=5)
+        client.observe({"function_id": "peer::echo"}, "peer::seen").ready(timeout=60)
     except ObserveRejection as error:
         return {"code": error.code}
     return {"code": None}
 
 
 def do(op: str, **given: Any) -> Any:
-    """Do what a line says."""
+    """Execute a command."""
     if op == "function":
         formats = {key: given[key] for key in ("request_format", "description", "metadata") if key in given}
         refs[given["id"]] = client.register_function(
@@ -136,13 +136,13 @@ def do(op: str, **given: Any) -> Any:
     elif op == "bind":
         refs[given["id"]] = client.register_trigger(given["request"])
     elif op == "stream":
-        return asyncio.run_coroutine_threadsafe(stream(given["size"]), client._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(stream(given["size"]), client._loop).result(60)
     elif op == "observe":
         return observe()
     elif op == "logs":
         return logs
     elif op == "wait_for_log":
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not any(given["text"] in line for line in logs) and time.monotonic() < deadline:
             time.sleep(0.01)
         return logs
@@ -150,7 +150,7 @@ def do(op: str, **given: Any) -> Any:
 
 
 def answer(line: str) -> None:
-    """Do what a line says and say how it ended."""
+    """Execute a command and write its result."""
     asked = json.loads(line)
     number = asked.pop("number")
     try:

@@ -21,7 +21,7 @@ INSTALL = 240.0
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes that lock the same file out of the block."""
+    """Run the block under a file lock."""
     with path.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

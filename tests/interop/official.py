@@ -1,4 +1,4 @@
-"""Handling the client of the official SDK."""
+"""Helpers for the client of the official SDK."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Connect: TypeAlias = Callable[..., Client]
 
 
 class Inbox:
-    """The notifications a client got, to wait for."""
+    """The notifications that a client received, to wait for."""
 
     def __init__(self) -> None:
         self._received: asyncio.Queue[types.ServerNotification] = asyncio.Queue()

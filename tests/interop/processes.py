@@ -1,4 +1,4 @@
-"""Servers of this folder as real processes, for clients that nobody here wrote."""
+"""Servers of this folder as real processes, for clients of other projects."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO
 
 ROOT = Path(__file__).parents[2]
-STARTUP = 20.0
-SHUTDOWN = 10.0
+STARTUP = 60.0
+SHUTDOWN = 60.0
 
 
 def command(module: str, transport: str) -> list[str]:
@@ -23,7 +23,7 @@ def command(module: str, transport: str) -> list[str]:
 
 
 class Output:
-    """What a server writes to stderr: first where it is, then, if anything, what went wrong."""
+    """The stderr of a server: its URL, then errors, if any."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.lines: list[str] = []
@@ -43,13 +43,13 @@ class Output:
         self._ready.set()
 
     def wait_for_url(self) -> str:
-        """Where the server is, as soon as it says so."""
+        """Wait for the URL of the server."""
         self._ready.wait(STARTUP)
         assert self.url, "The server did not start:\n" + "".join(self.lines)
         return self.url
 
     def wait_for_end(self) -> str:
-        """Everything else it wrote, when it has ended."""
+        """The rest of its output, after it has ended."""
         self._thread.join(SHUTDOWN)
         return "".join(self.lines)
 

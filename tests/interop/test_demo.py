@@ -1,4 +1,4 @@
-"""The demo: every step of its tour holds, it waits for a person at a terminal, and nothing is left when it ends."""
+"""The demo: every step of its tour succeeds, it waits for a person at a terminal, and leaves no process."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.interop.processes import ROOT
 from tests.upstreams.programs import nothing_left
 
 WITHIN = 200.0
-pytestmark = pytest.mark.timeout(240)  # it starts many processes, on a machine that does other work too
+pytestmark = pytest.mark.timeout(240)  # it starts many processes on a busy machine
 COMMAND = [sys.executable, "-m", "examples.demo.tour"]
 
 
-def test_every_step_of_the_tour_holds_and_nothing_is_left() -> None:
+def test_every_step_of_the_tour_succeeds_and_no_process_is_left() -> None:
     with nothing_left():
         played = subprocess.run([*COMMAND, "--once"], cwd=ROOT, capture_output=True, text=True, timeout=WITHIN)
     assert played.returncode == 0, played.stdout + played.stderr
@@ -34,7 +34,7 @@ def test_every_step_of_the_tour_holds_and_nothing_is_left() -> None:
     assert "\x1b" not in played.stdout
 
 
-def test_a_step_that_does_not_hold_shows_the_log_of_the_hub(tmp_path: Path) -> None:
+def test_a_failed_step_shows_the_log_of_the_hub(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     ideas = tmp_path / "examples" / "demo" / "ideas.py"
     ideas.write_text(ideas.read_text().replace('"checks": "three"', '"checks": 3, "release": "2.2"'))
@@ -55,7 +55,7 @@ class Person:
         self.seen = ""
 
     def read_until(self, text: str) -> str:
-        """What is printed up to a text that must come."""
+        """Read the output up to an expected text."""
         while text not in self.seen:
             self.seen += os.read(self._terminal, 65536).decode(errors="replace")
         before, _, self.seen = self.seen.partition(text)
@@ -72,7 +72,7 @@ class Person:
 
 @contextmanager
 def tour(folder: Path) -> Iterator[tuple[Person, psutil.Process]]:
-    """The tour at a terminal of its own; every process of it has to be gone at the end."""
+    """The tour at its own terminal; all of its processes must have ended afterwards."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
         COMMAND,
@@ -95,13 +95,13 @@ def tour(folder: Path) -> Iterator[tuple[Person, psutil.Process]]:
             os.close(master)
 
 
-def test_a_person_refuses_then_approves_and_pastes_what_the_tour_offers(tmp_path: Path) -> None:
+def test_a_person_rejects_then_approves_and_pastes_the_suggested_command(tmp_path: Path) -> None:
     with tour(tmp_path) as (person, process):
         for _ in range(7):
             person.read_until("Enter to go on")
             person.type("")
         person.read_until("You decide [y/n]:")
-        person.type("")  # Enter by habit decides nothing
+        person.type("")  # an empty line is not a decision
         assert "reject" not in person.read_until("You decide [y/n]:")
         person.type("n")
         person.read_until("You decide [y/n]:")
@@ -126,8 +126,23 @@ def test_a_person_refuses_then_approves_and_pastes_what_the_tour_offers(tmp_path
         assert not data.exists()
 
 
+def test_a_decision_in_another_terminal_continues_the_tour(tmp_path: Path) -> None:
+    with tour(tmp_path) as (person, process):
+        for _ in range(7):
+            person.read_until("Enter to go on")
+            person.type("")
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", person.read_until("You decide [y/n]:"))
+        (command,) = re.findall(r"\S+ approvals approve .*", shown)
+        subprocess.run(shlex.split(command), cwd="/", capture_output=True, check=True)
+        assert "Decided elsewhere." in person.read_until("Enter to go on")
+        person.type("")
+        person.read_until("runs show")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WITHIN) == 0
+
+
 @pytest.mark.parametrize("end", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "the terminal is gone"])
-def test_whatever_ends_the_tour_leaves_no_process(end: str, tmp_path: Path) -> None:
+def test_any_end_of_the_tour_leaves_no_process(end: str, tmp_path: Path) -> None:
     with tour(tmp_path) as (person, process):
         person.read_until("Enter to go on")
         everything = [process, *process.children(recursive=True)]

@@ -1,4 +1,4 @@
-"""The example server of the protocol's own project behind a hub: all it can answer comes through as it is."""
+"""The example server of the protocol's project behind a hub: all of its answers are passed on unchanged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_its_tools_are_listed_with_their_schemas(version: str, tmp_path: Path) -
     scenario()
 
 
-def test_its_answers_come_through_as_they_are(version: str, tmp_path: Path) -> None:
+def test_its_answers_are_passed_on_unchanged(version: str, tmp_path: Path) -> None:
     server = everything()
 
     @asynchronous
@@ -48,7 +48,7 @@ def test_its_answers_come_through_as_they_are(version: str, tmp_path: Path) -> N
     scenario()
 
 
-def test_its_errors_and_its_progress_come_through(version: str, tmp_path: Path) -> None:
+def test_its_errors_and_its_progress_are_passed_on(version: str, tmp_path: Path) -> None:
     server = everything()
 
     @asynchronous

@@ -1,4 +1,4 @@
-"""The FastMCP client, as it comes, over both transports."""
+"""The unchanged FastMCP client, over both transports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def connect(request: pytest.FixtureRequest, transport: str | StdioTransport) -> 
     return lambda **options: Client(transport, mode=request.param, **options)
 
 
-async def test_the_client_walks_all_pages_of_a_list(connect: Connect) -> None:
+async def test_the_client_reads_all_pages_of_a_list(connect: Connect) -> None:
     async with connect() as client:
         listed = [tool.name for tool in await client.list_tools()]
     assert listed == sorted(listed)
@@ -45,7 +45,7 @@ async def test_the_client_walks_all_pages_of_a_list(connect: Connect) -> None:
     assert "secret" not in listed
 
 
-async def test_structured_results_come_back_as_values(connect: Connect) -> None:
+async def test_structured_results_are_returned_as_values(connect: Connect) -> None:
     async with connect() as client:
         total = await client.call_tool("add", {"a": 1, "b": 2.5})
         person = await client.call_tool("look_up", {"name": "ada", "age": 36})
@@ -73,14 +73,14 @@ async def test_an_unknown_tool_is_a_protocol_error(connect: Connect) -> None:
 
 
 async def test_progress_arrives_in_order(connect: Connect) -> None:
-    told: list[tuple[float, float | None, str | None]] = []
+    answer: list[tuple[float, float | None, str | None]] = []
 
     async def listen(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, total, message))
+        answer.append((progress, total, message))
 
     async with connect() as client:
         await client.call_tool("count", {"to": 3}, progress_handler=listen)
-    assert told == [(1, 3, "1 of 3"), (2, 3, "2 of 3"), (3, 3, "3 of 3")]
+    assert answer == [(1, 3, "1 of 3"), (2, 3, "2 of 3"), (3, 3, "3 of 3")]
 
 
 async def test_logs_arrive(connect: Connect) -> None:
@@ -107,7 +107,7 @@ async def test_resources_and_templates_are_listed_and_read(connect: Connect) -> 
     assert note.text == '{"shelf":"home","number":3}'
 
 
-async def test_prompts_are_listed_and_written(connect: Connect) -> None:
+async def test_prompts_are_listed_and_rendered(connect: Connect) -> None:
     async with connect() as client:
         listed = [prompt.name for prompt in await client.list_prompts()]
         greeting = await client.get_prompt("greet", {"name": "Ada"})

@@ -1,4 +1,4 @@
-"""A server that means harm behind a hub: whatever it does, the servers beside it answer."""
+"""A hostile server behind a hub does not prevent other servers from answering."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALLS = 50
 
 
 async def served(client: TestClient) -> None:
-    """The server beside it answers, one call after another and many at once."""
+    """Check that the other server answers sequential and concurrent calls."""
     for number in range(10):
         assert (await client.call_tool("sdk.add", {"a": number, "b": 1})).text == str(number + 1)
     calls = [client.call_tool("sdk.add", {"a": number, "b": 1}) for number in range(CALLS)]
@@ -26,7 +26,7 @@ async def served(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("misdeed", MISDEEDS)
-def test_the_others_are_answered_whatever_one_server_does(misdeed: str, tmp_path: Path) -> None:
+def test_a_hostile_server_does_not_affect_another_server(misdeed: str, tmp_path: Path) -> None:
     bad = stdio("hostile", str(tmp_path / "starts"))
 
     @asynchronous
@@ -44,7 +44,7 @@ def test_the_others_are_answered_whatever_one_server_does(misdeed: str, tmp_path
 
 
 @asynchronous
-async def test_a_line_without_an_end_ends_the_server_and_the_next_call_gets_a_new_one(tmp_path: Path) -> None:
+async def test_an_endless_line_ends_the_server_and_the_next_call_starts_a_new_one(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     async with behind(tmp_path, bad=stdio("hostile", str(starts))) as (_, client):
         answer = await client.call_tool("bad.endless")
@@ -58,15 +58,15 @@ async def test_a_line_without_an_end_ends_the_server_and_the_next_call_gets_a_ne
 async def test_a_server_that_crashes_at_every_call_is_not_started_at_every_call(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     async with behind(tmp_path, bad=stdio("hostile", str(starts)), sdk=python("sdk_upstream")) as (_, client):
-        told = [(await client.call_tool("bad.crash")).text for _ in range(20)]
-        assert "exit code 9" in told[0]
-        assert any("It is tried again in" in text for text in told)
+        message = [(await client.call_tool("bad.crash")).text for _ in range(20)]
+        assert "exit code 9" in message[0]
+        assert any("It is tried again in" in text for text in message)
         assert len(starts.read_text().splitlines()) < 10
         await served(client)
 
 
 @asynchronous
-async def test_a_server_that_changes_all_the_time_offers_nothing_new(tmp_path: Path) -> None:
+async def test_a_server_with_changing_definitions_is_quarantined(tmp_path: Path) -> None:
     async with behind(tmp_path, bad=stdio("hostile", str(tmp_path / "starts"))) as (hub, client):
         before = await names(client)
         await client.call_tool("bad.change")

@@ -1,4 +1,4 @@
-"""What workers publish, as clients of the hub see it: the scenarios of the bridge between the iii project and MCP."""
+"""Skills and prompts of workers for clients of the hub: the scenarios of the bridge between the iii project and MCP."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_prompts_mcp_list_has_arguments_as_mcp_shapes_them(publisher: Publisher)
         {"name": "name", "description": "Who to greet", "required": True},
         {"name": "tone", "required": False},
     ]
-    told = {"name": "greet", "description": "Compose a greeting.", "arguments": arguments}
-    assert publisher.call("prompts::mcp-list") == {"prompts": [told]}
+    outcome = {"name": "greet", "description": "Compose a greeting.", "arguments": arguments}
+    assert publisher.call("prompts::mcp-list") == {"prompts": [outcome]}
 
 
 def test_prompts_mcp_get_dispatches_the_handler(publisher: Publisher) -> None:
@@ -79,7 +79,7 @@ def test_prompts_mcp_get_dispatches_the_handler(publisher: Publisher) -> None:
     answer = publisher.call("prompts::mcp-get", name="greet", arguments={"name": "Ada"})
     message = {"role": "user", "content": {"type": "text", "text": "Greet Ada."}}
     assert answer == {"description": "Compose a greeting.", "messages": [message]}
-    assert publisher.heard("mine::greet") == [{"name": "Ada"}]
+    assert publisher.payloads_of("mine::greet") == [{"name": "Ada"}]
 
 
 def test_initialize_negotiates_2025_06_18(client: Client) -> None:
@@ -108,12 +108,12 @@ def test_a_notification_is_accepted_without_an_answer(client: Client, method: st
 @pytest.mark.parametrize(
     "body", [[{"jsonrpc": "2.0", "id": 1, "method": "ping"}], {"id": 1, "method": "ping"}], ids=["batch", "no jsonrpc"]
 )
-def test_what_is_no_request_is_32600(client: Client, body: Any) -> None:
+def test_an_invalid_request_is_32600(client: Client, body: Any) -> None:
     assert client.post(body).body["error"]["code"] == -32600
 
 
 def test_tools_list_exposes_user_functions_and_hides_infra(publisher: Publisher, client: Client) -> None:
-    publisher.settle()
+    publisher.wait_until_delivered()
     listed = {one["name"]: one for one in client.ask("tools/list")["tools"]}
     assert {"mine__greet", "mine__page", "skill__fetch"} <= listed.keys()
     hidden = tuple(prefix.replace("::", "__") for prefix in INTERNAL)
@@ -123,10 +123,10 @@ def test_tools_list_exposes_user_functions_and_hides_infra(publisher: Publisher,
 
 def test_tools_call_dispatches(publisher: Publisher, client: Client) -> None:
     publisher.offer("mine::echo")
-    publisher.settle()
+    publisher.wait_until_delivered()
     answer = client.use("mine__echo", words=["ü", None])
     assert answer.get("isError", False) is False
-    assert publisher.heard("mine::echo") == [{"words": ["ü", None]}]
+    assert publisher.payloads_of("mine::echo") == [{"words": ["ü", None]}]
     fetched = client.use("skill__fetch", uris=["iii://brain", "iii://fn/mine/page"])
     text = "# iii://brain\n\n# Brain\n\nRemembers things.\n\n---\n\n# iii://fn/mine/page\n\n# Page"
     assert [one["text"] for one in fetched["content"]] == [text]
@@ -134,7 +134,7 @@ def test_tools_call_dispatches(publisher: Publisher, client: Client) -> None:
 
 def test_handler_failures_are_results_and_wrong_requests_are_errors(publisher: Publisher, client: Client) -> None:
     publisher.offer("mine::broken", "fail")
-    publisher.settle()
+    publisher.wait_until_delivered()
     failed = client.use("mine__broken")
     assert failed["isError"] is True
     assert "it went wrong" in failed["content"][0]["text"]
@@ -194,7 +194,7 @@ def test_two_functions_never_share_a_tool(hub: Registry, client: Client, languag
     with publishing(language, hub.workers, tmp_path) as worker:
         worker.offer("a::b__c", "give", gives="one")
         worker.offer("a__b::c", "give", gives="two")
-        worker.settle()
+        worker.wait_until_delivered()
         names = [one["name"] for one in client.ask("tools/list")["tools"] if one["name"].startswith("a")]
         assert len(set(names)) == 2
         assert {client.use(name)["content"][0]["text"] for name in names} == {"one", "two"}

@@ -1,4 +1,4 @@
-"""Workers on the SDKs of the iii project beside `auth`: the token that they need, and the callers that they act for."""
+"""Workers on the SDKs of the iii project with `auth`: the token that they need, and the callers that they act for."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_worker_with_default_options_acts_for_the_caller_that_it_answers(langu
     scenario()
 
 
-def test_the_token_that_a_hub_made_is_in_its_file_and_outlives_a_restart(tmp_path: Path) -> None:
+def test_the_generated_worker_token_is_in_the_hub_file_and_survives_a_restart(tmp_path: Path) -> None:
     (tmp_path / "waypost.yaml").write_text(CONFIG)
     file = tmp_path / ".waypost" / "hub.json"
     tokens = []

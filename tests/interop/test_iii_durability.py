@@ -1,10 +1,9 @@
-"""What workers published outlives the hub, and a registry that is a worker itself keeps it in the state of the hub."""
+"""Published documents survive the hub, and a registry worker stores them in the state of the hub."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import socket
 from pathlib import Path
 
 import pytest
@@ -12,21 +11,15 @@ import pytest
 from tests.cli.shell import waypost
 from tests.interop.iii_desk import publishing, registry, standing_alone
 from tests.interop.iii_peers import LANGUAGES, Language
+from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(120)
 
 PROMPT = {"name": "greet", "description": "Greet.", "function_id": "mine::greet", "arguments": [{"name": "who"}]}
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_what_was_published_is_there_after_the_hub_was_killed(language: Language, tmp_path: Path) -> None:
+def test_published_documents_survive_a_killed_hub(language: Language, tmp_path: Path) -> None:
     with registry(tmp_path) as first, publishing(language, first.workers, tmp_path) as worker:
         worker.call("skills::register", id="brain/deep", skill="# Brain")
         worker.call("prompts::register", **PROMPT)
@@ -37,7 +30,7 @@ def test_what_was_published_is_there_after_the_hub_was_killed(language: Language
         assert worker.call("skill::fetch", uri="iii://brain/deep") == "# iii://brain/deep\n\n# Brain"
 
 
-def test_workers_fill_a_store_that_was_wiped_by_registering_again(tmp_path: Path) -> None:
+def test_workers_refill_a_wiped_store_by_registering_again(tmp_path: Path) -> None:
     port = free_port()
     with registry(tmp_path, port=port) as first, publishing("python", first.workers, tmp_path) as worker:
         worker.call("skills::register", id="brain", skill="# Brain")
@@ -52,7 +45,7 @@ def test_workers_fill_a_store_that_was_wiped_by_registering_again(tmp_path: Path
             assert [one["name"] for one in worker.call("prompts::list")["prompts"]] == ["greet"]
 
 
-def test_a_section_and_a_prompt_have_as_long_as_is_set(tmp_path: Path) -> None:
+def test_sections_and_prompts_have_the_configured_timeout(tmp_path: Path) -> None:
     with registry(tmp_path, timeout=300) as hub, publishing("python", hub.workers, tmp_path) as worker:
         worker.offer("mine::greet", "hang")
         worker.call("prompts::register", **PROMPT)
@@ -62,7 +55,7 @@ def test_a_section_and_a_prompt_have_as_long_as_is_set(tmp_path: Path) -> None:
         assert late in worker.refusal("prompts::mcp-get", name="greet")
 
 
-def test_a_registry_that_is_a_worker_keeps_everything_in_the_scopes_it_is_told(tmp_path: Path) -> None:
+def test_a_registry_worker_stores_documents_in_the_configured_scopes(tmp_path: Path) -> None:
     config = "scopes: {skills: texts, prompts: commands}\nstate_timeout_ms: 400\n"
     with (
         registry(tmp_path, kept=False) as hub,
@@ -85,9 +78,7 @@ def test_a_registry_that_is_a_worker_keeps_everything_in_the_scopes_it_is_told(t
         ("scopes: 5\nstate_timeout_ms: never\n", "state_timeout_ms is not valid"),
     ],
 )
-def test_a_configuration_that_makes_no_sense_is_as_if_it_were_not_there(
-    config: str, logged: str, tmp_path: Path
-) -> None:
+def test_an_invalid_configuration_is_replaced_by_the_defaults(config: str, logged: str, tmp_path: Path) -> None:
     with (
         registry(tmp_path, kept=False) as hub,
         standing_alone(tmp_path, hub.workers, config) as alone,
@@ -98,7 +89,7 @@ def test_a_configuration_that_makes_no_sense_is_as_if_it_were_not_there(
         assert worker.call("state::get", scope="skills", key="brain")["id"] == "brain"
 
 
-def test_the_manifest_says_what_the_worker_is(tmp_path: Path) -> None:
+def test_the_manifest_describes_the_worker(tmp_path: Path) -> None:
     printed = waypost("skills-worker", "--manifest", cwd=tmp_path)
     assert printed.returncode == 0
     manifest = json.loads(printed.stdout)

@@ -62,17 +62,17 @@ def test_an_agent_drills_down_from_the_index_to_a_leaf_and_a_live_page(publisher
     assert "- [`resend`](iii://resend) — resend — Email provider integration.\n" in index
     assert "    - [`resend/email/send`](iii://resend/email/send) — Sending — How to send one email, or many." in index
     assert publisher.call("skill::fetch", uri="iii://resend") == f"# iii://resend\n\n{ROUTER.rstrip()}"
-    assert publisher.heard("resend::health") == []
+    assert publisher.payloads_of("resend::health") == []
     leaves = ["iii://resend/email/send", "iii://resend/email/track", "iii://fn/resend/health"]
     pages = zip(leaves, (SEND, TRACK, HEALTH), strict=True)
     fetched = publisher.call("skill::fetch", uris=leaves)
     assert fetched == "\n\n---\n\n".join(f"# {uri}\n\n{text.rstrip()}" for uri, text in pages)
-    assert publisher.heard("resend::health") == [{}]
+    assert publisher.payloads_of("resend::health") == [{}]
     publisher.call("skills::register", id="resend/email", skill="# Other")
     assert publisher.call("skills::resources-read", uri="iii://resend/email/send")["contents"][0]["text"] == SEND
 
 
-def test_links_that_lead_nowhere_yet_are_told_to_who_registers_them(publisher: Publisher) -> None:
+def test_dead_links_are_warnings_in_the_answer_to_a_registration(publisher: Publisher) -> None:
     warnings = publisher.call("skills::register", id="resend", skill=ROUTER)["warnings"]
     assert [one.partition(": ")[0] for one in warnings] == ["iii://resend/email", "iii://resend/contacts"]
     old = publisher.call("skills::register", id="demo", skill="See iii://demo/demo::guide.")["warnings"]

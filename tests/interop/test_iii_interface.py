@@ -1,4 +1,4 @@
-"""What the registry declares to the SDKs of the iii project, and every text that it refuses with."""
+"""The interface of the registry for the SDKs of the iii project, and all of its error messages."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_thirteen_functions_and_two_kinds_of_trigger_are_listed_with_their_schem
     assert len(found) == 13
     assert sorted(found, key=_name) == sorted(DECLARED["functions"], key=_name)
     kinds = publisher.call("engine::triggers::list")["triggers"]
-    told = {(one["id"], one["description"]) for one in kinds}
-    assert told >= {(one["name"], one["description"]) for one in DECLARED["triggers"]}
+    answer = {(one["id"], one["description"]) for one in kinds}
+    assert answer >= {(one["name"], one["description"]) for one in DECLARED["triggers"]}
 
 
 def _name(declared: dict[str, Any]) -> str:
@@ -78,7 +78,7 @@ def _name(declared: dict[str, Any]) -> str:
         ("prompts::mcp-get", {"name": "nobody"}, "Prompt not found: nobody"),
     ],
 )
-def test_a_wrong_call_is_refused_with_a_text_that_says_why(
+def test_an_invalid_call_is_refused_with_the_reason(
     publisher: Publisher, function: str, payload: dict[str, Any], text: str
 ) -> None:
     assert text in publisher.refusal(function, **payload)
@@ -90,8 +90,8 @@ def test_a_wrong_call_is_refused_with_a_text_that_says_why(
 def test_a_body_is_measured_in_bytes(publisher: Publisher, letter: str, count: int) -> None:
     publisher.call(REGISTER, id="full", skill=letter * count)
     assert publisher.call("skills::list")["skills"][0]["bytes"] == LARGEST
-    told = publisher.refusal(REGISTER, id="full", skill=letter * count + "x")
-    assert "skill body too large (262145 bytes; max 262144)" in told
+    answer = publisher.refusal(REGISTER, id="full", skill=letter * count + "x")
+    assert "skill body too large (262145 bytes; max 262144)" in answer
     assert publisher.call("skills::list")["skills"][0]["bytes"] == LARGEST
 
 
@@ -102,14 +102,12 @@ def test_the_longest_id_has_1024_bytes_and_a_text_of_spaces_is_one(publisher: Pu
     assert publisher.call(READ, uri=f"iii://{longest}")["contents"][0]["text"] == "  "
 
 
-def test_a_worker_does_not_change_what_another_one_published_as_long_as_that_is_there(
-    hub: Registry, tmp_path: Path
-) -> None:
+def test_a_worker_may_not_change_documents_of_another_connected_worker(hub: Registry, tmp_path: Path) -> None:
     with publishing("node", hub.workers, tmp_path, "second") as second:
         with publishing("python", hub.workers, tmp_path, "first") as first:
             first.call(REGISTER, id="owned", skill="# First")
-            told = second.refusal(REGISTER, id="owned", skill="# Second")
-            assert 'The skill "owned" belongs to worker:first' in told
+            answer = second.refusal(REGISTER, id="owned", skill="# Second")
+            assert 'The skill "owned" belongs to worker:first' in answer
             assert "belongs to worker:first" in second.refusal("skills::unregister", id="owned")
             assert second.call("skills::list")["skills"][0] | {"bytes": 0, "registered_at": ""} == {
                 "id": "owned",

@@ -1,4 +1,4 @@
-"""A function on the Python SDK takes the place of a kind of trigger, and whoever is bound to that need not know."""
+"""A function on the Python SDK replaces a trigger type, transparently for existing bindings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARGS = {"type": "object", "required": ["every"], "properties": {"every": {"type"
 
 
 class Clock(iii.ObserveHooks):  # type: ignore[misc]
-    """Tells its observers the time, in place of the trigger `clock`."""
+    """Sends the time to its observers, in place of the trigger `clock`."""
 
     delivery = "owner"
     args_format = ARGS
@@ -41,7 +41,7 @@ class Clock(iii.ObserveHooks):  # type: ignore[misc]
 
 
 async def clock_of(p: Party) -> Clock:
-    """Have the owner offer a clock."""
+    """Register a clock of the owner."""
 
     async def tick(data: Any) -> None:
         return None
@@ -55,13 +55,13 @@ async def clock_of(p: Party) -> Clock:
 def bound(p: Party, target: str = "seer::see", **more: Any) -> Any:
     """Bind a function to the trigger, in the old way."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says that triggers are out of fashion
+        warnings.simplefilter("ignore")  # triggers are deprecated
         return p.observer.worker.register_trigger({"type": "clock", "function_id": target, **more})
 
 
 @pytest.mark.parametrize("first", ["the function", "the binding"])
 @asynchronous
-async def test_who_is_bound_to_the_trigger_hears_what_happens_as_ever(first: str) -> None:
+async def test_a_binding_to_the_replaced_trigger_gets_its_events(first: str) -> None:
     async with party() as p:
         if first == "the binding":
             trigger = bound(p, config={"every": 5}, metadata={"tenant": "t"})
@@ -86,7 +86,7 @@ async def test_who_is_bound_to_the_trigger_hears_what_happens_as_ever(first: str
 
 
 @asynchronous
-async def test_what_a_binding_asks_for_in_old_words_is_left_to_the_owner() -> None:
+async def test_an_unknown_config_of_a_binding_is_passed_to_the_owner() -> None:
     async with party() as p:
         clock = await clock_of(p)
         bound(p, config={"interval": 7})
@@ -96,13 +96,13 @@ async def test_what_a_binding_asks_for_in_old_words_is_left_to_the_owner() -> No
 
 
 @asynchronous
-async def test_a_binding_waits_while_the_function_is_away() -> None:
+async def test_a_binding_is_pending_while_the_function_is_unregistered() -> None:
     async with party() as p:
         clock = await clock_of(p)
         bound(p, config={"every": 5})
         await p.until_active(1)
-        told = await p.owner.trigger("engine::triggers::info", {"id": "clock"})
-        assert (told["worker_name"], told["trigger_request_format"]) == ("owner", ARGS)
+        answer = await p.owner.trigger("engine::triggers::info", {"id": "clock"})
+        assert (answer["worker_name"], answer["trigger_request_format"]) == ("owner", ARGS)
         clock.function.unregister()
         await until(lambda: len(p.hub.workers.observers) == 0)
         [binding] = (await p.owner.trigger("engine::registered-triggers::list"))["registered_triggers"]
@@ -113,40 +113,40 @@ async def test_a_binding_waits_while_the_function_is_away() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_worker_that_knows_nothing_of_observers_is_bound_too_and_hears_why_not(tmp_path: Path) -> None:
+def test_a_worker_without_observer_support_can_be_bound(tmp_path: Path) -> None:
     @asynchronous
     async def scenario() -> None:
         async with party() as p, peer("node", address(p.hub), tmp_path) as node:
             clock = await clock_of(p)
             await node.offer("node::tick")
             await node.call_until_found("node::tick", "first")
-            await node.heard("called", data="first")
+            await node.wait_for_event("called", data="first")
             await node.bind("b", "clock", "node::tick", {"every": 1})
             await p.until_active(1)
             clock.observers["node::tick"].emit({"time": "noon"})
-            await node.heard("called", function="node::tick", data={"time": "noon"})
-            assert await node.complaints() == []
-            await node.tell("unbind", id="b")
+            await node.wait_for_event("called", function="node::tick", data={"time": "noon"})
+            assert await node.logged_errors() == []
+            await node.send_command("unbind", id="b")
             await until(lambda: clock.gone == ["node::tick"])
 
     scenario()
 
 
 @pytest.mark.timeout(300)
-def test_a_binding_that_the_owner_refuses_is_told_to_who_made_it(tmp_path: Path) -> None:
+def test_a_binding_that_the_owner_refuses_is_logged_by_its_worker(tmp_path: Path) -> None:
     @asynchronous
     async def scenario() -> None:
         async with party() as p, peer("python", address(p.hub), tmp_path) as worker:
             await clock_of(p)
             await worker.bind("b", "clock", "seer::see", {"every": 0})
-            logs = await worker.tell("wait_for_log", text="a clock does not tick all the time")
+            logs = await worker.send_command("wait_for_log", text="a clock does not tick all the time")
             assert any("a clock does not tick all the time" in line for line in logs), logs
 
     scenario()
 
 
 @asynchronous
-async def test_without_the_setting_bindings_wait() -> None:
+async def test_without_the_setting_bindings_are_pending() -> None:
     async with party(lambda: hub_for_workers(workers={"port": 0, "observe": False})) as p:
         await clock_of(p)
         bound(p, config={"every": 5})

@@ -1,4 +1,4 @@
-"""What only the Node SDK of the iii project does."""
+"""Behaviour of only the Node SDK of the iii project."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_function_that_returns_nothing_answers_null(tmp_path: Path) -> None:
     scenario()
 
 
-def test_a_second_owner_of_a_function_stays_connected_though_nobody_tells_it(tmp_path: Path) -> None:
+def test_a_second_owner_of_a_function_stays_connected_without_an_error(tmp_path: Path) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -38,16 +38,16 @@ def test_a_second_owner_of_a_function_stays_connected_though_nobody_tells_it(tmp
             await until(lambda: rows(hub)["functions"] == 1)
             await second.offer("peer::echo")
             await second.call("peer::echo", "whose?")
-            await first.heard("called", data="whose?")
+            await first.wait_for_event("called", data="whose?")
             await second.offer("peer::other")
             await first.call_until_found("peer::other", "still there")
-            await second.heard("called", data="still there")
-            assert await second.complaints() == []
+            await second.wait_for_event("called", data="still there")
+            assert await second.logged_errors() == []
 
     scenario()
 
 
-def test_headers_are_enough_where_a_token_is_asked_for(tmp_path: Path) -> None:
+def test_a_token_in_the_headers_is_accepted(tmp_path: Path) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers(workers={"port": 0, "token": "s3cret"})
@@ -56,6 +56,6 @@ def test_headers_are_enough_where_a_token_is_asked_for(tmp_path: Path) -> None:
             async with peer("node", address(hub), tmp_path, options) as worker:
                 await worker.offer("peer::read", "read")
                 await until(lambda: rows(hub)["functions"] == 1)
-                assert await worker.tell("stream", size=100_000) == {"bytes": 100_000}
+                assert await worker.send_command("stream", size=100_000) == {"bytes": 100_000}
 
     scenario()

@@ -35,18 +35,18 @@ def test_a_worker_registers_a_function_with_a_url_and_the_hub_calls_it_there(
             place = {
                 "url": f"http://127.0.0.1:{port}/",
                 "headers": {"X-Team": "blue"},
-                "timeout_ms": 5000,
+                "timeout_ms": 60_000,
                 "auth": {"type": "bearer", "token_key": "OUTSIDE_KEY"},
             }
-            await worker.tell("outside", id="peer::away", place=place)
+            await worker.send_command("outside", id="peer::away", place=place)
             asked = ["POST", "Bearer a long secret", "blue"]
             assert await worker.call_until_found("peer::away", {"n": 1}) == {"asked": asked, "given": {"n": 1}}
             result = await client.call_tool("peer__away", {"n": 2})
             assert result["structuredContent"] == {"asked": asked, "given": {"n": 2}}
             with pytest.raises(Failed, match="invocation_failed: peer::away answered 502: not today"):
                 await worker.call("peer::away", "fail")
-            await worker.tell("outside", id="peer::got", place={"url": place["url"], "method": "GET"})
+            await worker.send_command("outside", id="peer::got", place={"url": place["url"], "method": "GET"})
             assert await worker.call_until_found("peer::got") == {"asked": ["GET", None, None], "given": None}
-            assert await worker.complaints() == []
+            assert await worker.logged_errors() == []
 
     scenario()

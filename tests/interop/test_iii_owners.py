@@ -1,4 +1,4 @@
-"""Functions of the Python SDK whose owners decide what observers hear, and hubs that come back."""
+"""Functions of the Python SDK whose owners select the events of observers, and reconnections after a restart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARGS = {"type": "object", "required": ["minute"], "properties": {"minute": {"typ
 
 
 class Clock(iii.ObserveHooks):  # type: ignore[misc]
-    """Tells observers of minutes; nobody may have the thirteenth."""
+    """Sends minutes to observers, and refuses the thirteenth."""
 
     delivery = "owner"
     args_format = ARGS
@@ -36,7 +36,7 @@ class Clock(iii.ObserveHooks):  # type: ignore[misc]
 
 
 async def tick(_data: Any) -> None:
-    """What a clock does when it is called."""
+    """The handler of a clock."""
 
 
 async def ticking(p: Party) -> Clock:
@@ -47,12 +47,12 @@ async def ticking(p: Party) -> Clock:
 
 
 def minute(number: int, **more: Any) -> dict[str, Any]:
-    """The wish to hear of a minute."""
+    """The source for the events of a minute."""
     return {"function_id": "clock::tick", "args": {"minute": number}, **more}
 
 
 @asynchronous
-async def test_an_owner_hears_of_observers_and_tells_them_what_it_likes() -> None:
+async def test_an_owner_is_notified_of_observers_and_sends_them_events() -> None:
     async with party() as p:
         clock = await ticking(p)
         handle = await p.observe(minute(5, filters={"input.second": {"$lt": 30}}), id="o-5", metadata={"a": 1})
@@ -65,14 +65,14 @@ async def test_an_owner_hears_of_observers_and_tells_them_what_it_likes() -> Non
         assert seen["caller"]["worker_name"] == "owner"
         assert p.beside[0][0] == {"a": 1}
         await p.owner.trigger("clock::tick")
-        await p.settled()
-        assert len(p.seen) == 1  # a call of it is no event by itself
+        await p.wait_until_idle()
+        assert len(p.seen) == 1  # a call of the function is not an event
         handle.dispose()
         await until(lambda: not clock.wound, "the clock was not told")
 
 
 @asynchronous
-async def test_an_owner_calls_an_observer_and_hears_what_it_answers() -> None:
+async def test_an_owner_calls_an_observer_and_gets_its_answer() -> None:
     async with party() as p:
         clock = await ticking(p)
         handle = await p.observe(minute(5, filters={"input.second": {"$lt": 30}}), id="o-5", max_fires=2)
@@ -89,7 +89,7 @@ async def test_an_owner_calls_an_observer_and_hears_what_it_answers() -> None:
 
 
 @asynchronous
-async def test_an_owner_tells_several_observers_at_once_and_each_gets_what_it_captures() -> None:
+async def test_an_owner_sends_an_event_to_several_observers_with_their_captures() -> None:
     async with party() as p:
         clock = await ticking(p)
         await p.observe(minute(1, deliver="input", capture=[]), id="bare")
@@ -121,7 +121,7 @@ async def test_an_owner_refuses_an_observer_at_once_or_later() -> None:
 
 
 @asynchronous
-async def test_the_owner_of_a_plain_function_is_asked_too() -> None:
+async def test_the_owner_of_a_plain_function_may_refuse_observers() -> None:
     async with party() as p:
 
         def refuse(observer: Any) -> None:
@@ -138,7 +138,7 @@ async def test_the_owner_of_a_plain_function_is_asked_too() -> None:
 
 
 @asynchronous
-async def test_an_owner_that_comes_later_hears_of_everybody_who_waits() -> None:
+async def test_an_owner_that_connects_later_gets_the_pending_observers() -> None:
     async with party() as p:
         handles = [p.start(minute(number), id=f"o-{number}") for number in (1, 2, 13)]
         await p.observer.trigger("engine::functions::list")
@@ -151,7 +151,7 @@ async def test_an_owner_that_comes_later_hears_of_everybody_who_waits() -> None:
 
 
 @asynchronous
-async def test_everybody_finds_each_other_again_when_the_hub_comes_back() -> None:
+async def test_owners_and_observers_reconnect_after_a_restart_of_the_hub() -> None:
     first = hub_for_workers()
     async with at_work(first):
         url = address(first)
@@ -181,7 +181,7 @@ async def test_everybody_finds_each_other_again_when_the_hub_comes_back() -> Non
 
 
 @asynchronous
-async def test_a_worker_that_comes_back_does_not_begin_to_count_anew() -> None:
+async def test_the_event_count_of_an_observer_survives_a_reconnection() -> None:
     async with party() as p:
         await p.owner.offer("shop::double", double)
         handle = await p.observe("shop::double", max_fires=2)

@@ -25,7 +25,7 @@ PROMPT: dict[str, Any] = {
 
 
 def refused(name: str, text: str, /, **wrong: Any) -> Scenario:
-    """A prompt with something wrong, which is not there afterwards."""
+    """A scenario with an invalid prompt, which is not registered."""
     return Scenario(name, (call(REGISTER, fails=text, **{**PROMPT, **wrong}), call(LIST, {"prompts": []})))
 
 
@@ -77,29 +77,29 @@ def test_prompts_register(publisher: Publisher, scenario: Scenario) -> None:
     publisher.play(scenario)
 
 
-def told(text: str) -> dict[str, Any]:
+def user_message(text: str) -> dict[str, Any]:
     """One message of the user."""
     return {"role": "user", "content": {"type": "text", "text": text}}
 
 
-CONVERSATION = [told("Hello."), {"role": "assistant", "content": {"type": "text", "text": "Yes?"}}]
+CONVERSATION = [user_message("Hello."), {"role": "assistant", "content": {"type": "text", "text": "Yes?"}}]
 
 
 def written(name: str, gives: Any, messages: list[Any]) -> Scenario:
-    """A prompt whose function gives something."""
+    """A scenario with a prompt and the answer of its function."""
     answer = {"description": "Compose a greeting.", "messages": messages}
     steps = (call(REGISTER, **PROMPT), call(GET, answer, name="greet", arguments={"name": "Ada"}))
     return Scenario(name, steps, {"mine::greet": gives})
 
 
 def unwritten(name: str, gives: Any) -> Scenario:
-    """A prompt whose function gives what is none."""
+    """A scenario with a prompt whose function gives an invalid answer."""
     return Scenario(name, (call(REGISTER, **PROMPT), call(GET, fails=SHAPES, name="greet")), {"mine::greet": gives})
 
 
 @scenarios(
-    written("string handler wrapped", "Greet Ada.", [told("Greet Ada.")]),
-    written("{content} handler wrapped", {"content": "Greet Ada."}, [told("Greet Ada.")]),
+    written("string handler wrapped", "Greet Ada.", [user_message("Greet Ada.")]),
+    written("{content} handler wrapped", {"content": "Greet Ada."}, [user_message("Greet Ada.")]),
     written("{messages} passed through", {"messages": CONVERSATION}, CONVERSATION),
     written("messages count more than content", {"content": "No.", "messages": CONVERSATION}, CONVERSATION),
     unwritten("unsupported shape fails", {"text": "Greet Ada."}),
@@ -125,14 +125,14 @@ def test_prompts_get(publisher: Publisher, scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"arguments": None}, {"arguments": {"name": "Ada", "more": [1]}}])
-def test_a_handler_gets_the_arguments_as_they_are(publisher: Publisher, given: dict[str, Any]) -> None:
+def test_a_handler_gets_the_arguments_unchanged(publisher: Publisher, given: dict[str, Any]) -> None:
     publisher.give(mine__greet="Hello.")
     publisher.call(REGISTER, **PROMPT)
     publisher.call(GET, name="greet", **given)
-    assert publisher.heard("mine::greet") == [given.get("arguments") or {}]
+    assert publisher.payloads_of("mine::greet") == [given.get("arguments") or {}]
 
 
-def test_a_handler_that_fails_or_is_not_there_is_named(publisher: Publisher) -> None:
+def test_a_failing_or_missing_handler_is_named(publisher: Publisher) -> None:
     publisher.call(REGISTER, **PROMPT)
     assert "trigger mine::greet: Function mine::greet not found" in publisher.refusal(GET, name="greet")
     publisher.offer("mine::greet", "fail")

@@ -1,4 +1,4 @@
-"""A worker on an SDK of the iii project that offers a kind of trigger which another provides is told so, and waits."""
+"""A worker on an SDK of the iii project that offers a trigger type of another worker is refused, and waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_it_logs_what_it_was_told_goes_on_and_takes_over(language: Language, tmp_path: Path) -> None:
+def test_it_logs_the_refusal_continues_and_takes_over(language: Language, tmp_path: Path) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -28,15 +28,15 @@ def test_it_logs_what_it_was_told_goes_on_and_takes_over(language: Language, tmp
             await provide(first, name="first")
             await bind(binder)
             await first.next("registertrigger")
-            await second.tell("type", id="tick")
-            told = "The kind of trigger tick was not taken: it is provided by first"
-            assert any(told in line for line in await second.tell("wait_for_log", text=told))
+            await second.send_command("type", id="tick")
+            answer = "The kind of trigger tick was not taken: it is provided by first"
+            assert any(answer in line for line in await second.send_command("wait_for_log", text=answer))
             await second.offer("peer::echo")
             assert (await second.call_until_found("peer::echo", "still there"))["echo"] == "still there"
             assert rows(hub)["workers"] == 3
             await first.socket.close()
-            assert (await second.heard("bound"))["function"] == "a::b"
-            assert len(await second.complaints()) == 1
+            assert (await second.wait_for_event("bound"))["function"] == "a::b"
+            assert len(await second.logged_errors()) == 1
             await until(lambda: rows(hub)["kinds"] == 1)
 
     scenario()

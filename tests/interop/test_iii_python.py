@@ -1,4 +1,4 @@
-"""What only the Python SDK of the iii project does."""
+"""Behaviour of only the Python SDK of the iii project."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waypost.workers.sockets import Refusal
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_a_second_owner_of_a_function_is_told_and_keeps_serving_its_others(tmp_path: Path) -> None:
+def test_a_second_owner_of_a_function_gets_an_error_and_serves_its_other_functions(tmp_path: Path) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -28,18 +28,18 @@ def test_a_second_owner_of_a_function_is_told_and_keeps_serving_its_others(tmp_p
             await until(lambda: rows(hub)["functions"] == 1)
             await second.offer("peer::echo")
             await second.offer("peer::other")
-            logs = await second.tell("wait_for_log", text="FUNCTION_NAMESPACE_CONFLICT")
+            logs = await second.send_command("wait_for_log", text="FUNCTION_NAMESPACE_CONFLICT")
             assert any("'peer::echo' already owned" in line for line in logs)
             await second.call("peer::echo", "whose?")
-            await first.heard("called", data="whose?")
+            await first.wait_for_event("called", data="whose?")
             await first.call_until_found("peer::other", "still there")
-            await second.heard("called", data="still there")
+            await second.wait_for_event("called", data="still there")
 
     scenario()
 
 
 @pytest.mark.parametrize("can", [True, False])
-def test_a_worker_observes_only_where_the_hub_can(can: bool, tmp_path: Path) -> None:
+def test_a_worker_can_observe_only_if_the_hub_supports_it(can: bool, tmp_path: Path) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers(workers={"port": 0, "observe": can})
@@ -47,7 +47,7 @@ def test_a_worker_observes_only_where_the_hub_can(can: bool, tmp_path: Path) -> 
             await worker.offer("peer::echo")
             await worker.offer("peer::seen")
             await worker.call_until_found("peer::seen")
-            assert await worker.tell("observe") == {"code": None if can else "UNSUPPORTED"}
+            assert await worker.send_command("observe") == {"code": None if can else "UNSUPPORTED"}
 
     scenario()
 
@@ -75,7 +75,7 @@ def test_a_worker_in_a_namespace_calls_its_own_and_the_hubs_functions(tmp_path: 
     scenario()
 
 
-def test_numbers_and_texts_that_only_python_writes_are_taken(tmp_path: Path) -> None:
+def test_nan_and_lone_surrogates_of_python_are_replaced(tmp_path: Path) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -87,7 +87,7 @@ def test_numbers_and_texts_that_only_python_writes_are_taken(tmp_path: Path) -> 
     scenario()
 
 
-def test_a_worker_without_the_token_stays_outside_and_comes_in_when_it_may(
+def test_a_worker_without_the_token_is_refused_and_connects_once_it_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusals: list[int] = []
@@ -105,12 +105,12 @@ def test_a_worker_without_the_token_stays_outside_and_comes_in_when_it_may(
         async with AsyncExitStack() as stack:
             async with at_work(closed):
                 port = int(address(closed).rpartition(":")[2])
-                worker = await stack.enter_async_context(peer("python", address(closed), tmp_path, is_let_in=False))
+                worker = await stack.enter_async_context(peer("python", address(closed), tmp_path, is_accepted=False))
                 await until(lambda: refusals and set(refusals) == {401}, "nobody was refused")
                 assert rows(closed)["workers"] == 0
             opened = hub_for_workers(workers={"port": port})
             async with at_work(opened):
-                await worker.heard("ready")
+                await worker.wait_for_event("ready")
                 await worker.offer("peer::echo")
                 await worker.call_until_found("peer::echo", 1)
 

@@ -22,18 +22,18 @@ GUARDED = ("engine::workers", "state::get", "stream::publish", "iii::internal", 
 
 
 def shown(uri: str, text: str, mime_type: str = "text/markdown") -> dict[str, object]:
-    """What reading a URI answers."""
+    """The expected answer of reading a URI."""
     return {"contents": [{"uri": uri, "mimeType": mime_type, "text": text}]}
 
 
 def section(name: str, gives: Any, text: str, mime_type: str = "text/markdown") -> Scenario:
-    """A function read at its URI."""
+    """A scenario that reads a function at its URI."""
     read = call(READ, shown("iii://fn/mine/page", text, mime_type), uri="iii://fn/mine/page")
     return Scenario(name, (read,), {"mine::page": gives})
 
 
 def unreadable(name: str, uri: str, text: str) -> Scenario:
-    """A URI that nothing is read at."""
+    """A scenario with an unreadable URI."""
     return Scenario(name, (BRAIN, call(READ, fails=text, uri=uri)))
 
 
@@ -198,27 +198,27 @@ def test_skills_fetch(publisher: Publisher, scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("function", GUARDED)
-def test_internal_functions_back_neither_a_section_nor_a_prompt(publisher: Publisher, function: str) -> None:
+def test_internal_functions_cannot_be_a_section_or_a_prompt(publisher: Publisher, function: str) -> None:
     uri = f"iii://fn/{function.replace('::', '/')}"
     assert f"Function '{function}' {INTERNAL}" in publisher.refusal(READ, uri=uri)
     publisher.call("prompts::register", name="inside", description="Inside.", function_id=function)
     assert f"Prompt handler '{function}' is in an internal" in publisher.refusal("prompts::mcp-get", name="inside")
 
 
-def test_functions_with_a_dot_cannot_be_written_as_a_section(publisher: Publisher) -> None:
+def test_functions_with_a_dot_cannot_be_a_section(publisher: Publisher) -> None:
     assert "invalid section URI segment" in publisher.refusal(READ, uri="iii://fn/iii.on_foo")
     publisher.call("prompts::register", name="dotted", description="Dotted.", function_id="iii.on_foo")
     assert "Prompt handler 'iii.on_foo' is in an internal" in publisher.refusal("prompts::mcp-get", name="dotted")
 
 
-def test_the_form_of_long_ago_runs_no_function_and_says_where_it_is_read_today(publisher: Publisher) -> None:
+def test_the_old_uri_form_calls_no_function_and_suggests_the_new_one(publisher: Publisher) -> None:
     publisher.give(mine__page="# Page")
-    told = publisher.refusal(READ, uri="iii://anything/mine::page")
-    assert "Skill not found: anything/mine::page" in told
-    assert "iii://fn/mine/page" in told
-    assert publisher.heard("mine::page") == []
+    answer = publisher.refusal(READ, uri="iii://anything/mine::page")
+    assert "Skill not found: anything/mine::page" in answer
+    assert "iii://fn/mine/page" in answer
+    assert publisher.payloads_of("mine::page") == []
     assert publisher.call(READ, uri="iii://fn/mine/page") == shown("iii://fn/mine/page", "# Page")
-    assert publisher.heard("mine::page") == [{}]
+    assert publisher.payloads_of("mine::page") == [{}]
 
 
 def test_descriptions_of_the_index_are_cut_between_characters(publisher: Publisher) -> None:
@@ -227,9 +227,9 @@ def test_descriptions_of_the_index_are_cut_between_characters(publisher: Publish
     assert index.endswith(f"- [`long`](iii://long) — Größe 🎉 — {'ü🎉' * 70}...\n")
 
 
-def test_one_uri_that_fails_fails_the_whole_fetch_and_later_ones_are_not_read(publisher: Publisher) -> None:
+def test_a_failing_uri_fails_the_whole_fetch_and_later_ones_are_not_read(publisher: Publisher) -> None:
     publisher.give(mine__first="# First", mine__later="# Later")
     publisher.offer("mine::broken", "fail")
     uris = ["iii://fn/mine/first", "iii://fn/mine/broken", "iii://fn/mine/later"]
     assert "trigger mine::broken: it went wrong" in publisher.refusal(FETCH, uris=uris)
-    assert (len(publisher.heard("mine::first")), publisher.heard("mine::later")) == (1, [])
+    assert (len(publisher.payloads_of("mine::first")), publisher.payloads_of("mine::later")) == (1, [])

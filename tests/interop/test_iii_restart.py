@@ -1,4 +1,4 @@
-"""A hub is killed and started again at the same port: workers of both SDKs come back with all they had."""
+"""After a hub is killed and restarted at the same port, workers of both SDKs reconnect with their registrations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +14,12 @@ import pytest
 
 from tests.cli.shell import Serving, serving
 from tests.interop.iii_peers import LANGUAGES, Failed, Language, Peer, peer
+from tests.ports import free_port
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 
 pytestmark = pytest.mark.timeout(300)
-DEADLINE = 60.0
+DEADLINE = 150.0
 STATE = {
     "type": "state",
     "event_type": "state:created",
@@ -28,13 +28,6 @@ STATE = {
     "old_value": None,
     "new_value": 1,
 }
-
-
-def free_port() -> int:
-    """A port that nobody has right now."""
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        port: int = one.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager
@@ -53,7 +46,7 @@ def served(folder: Path, port: int) -> Iterator[Serving]:
 
 
 async def waits(database: Path) -> None:
-    """Wait until a call for later waits to be tried again, and nobody has it in hand."""
+    """Wait until a queued call is scheduled for a retry and is not claimed."""
     store = Store(SqliteDatabase(database))
     try:
         for _ in range(5000):
@@ -66,7 +59,7 @@ async def waits(database: Path) -> None:
 
 
 async def answered(caller: Peer, function: str, payload: object) -> dict[str, object]:
-    """What a function answers, as soon as caller and owner are both back."""
+    """The answer of a function, once its caller and owner have reconnected."""
     while True:
         try:
             answer: dict[str, object] = await caller.call_until_found(function, payload, timeout_ms=10_000)
@@ -77,7 +70,7 @@ async def answered(caller: Peer, function: str, payload: object) -> dict[str, ob
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_workers_of_a_killed_hub_come_back_with_their_functions_and_bindings(
+def test_workers_of_a_killed_hub_reconnect_with_their_functions_and_bindings(
     language: Language, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -89,11 +82,11 @@ def test_workers_of_a_killed_hub_come_back_with_their_functions_and_bindings(
             with served(tmp_path, port) as hub:
                 provider = await stack.enter_async_context(peer(language, address, tmp_path))
                 binder = await stack.enter_async_context(peer(other, address, tmp_path))
-                await provider.tell("type", id="tick")
+                await provider.send_command("type", id="tick")
                 await provider.offer("peer::provided")
                 await binder.offer("peer::echo")
                 await binder.bind("b", "tick", "peer::echo", {"every": 5})
-                bound = await provider.heard("bound")
+                bound = await provider.wait_for_event("bound")
                 await binder.bind("s", "state", "peer::echo", {"scope": "s"})
                 await answered(provider, "peer::echo", "before")
                 await provider.call("state::set", {"scope": "t", "key": "k", "value": "kept"})
@@ -103,19 +96,19 @@ def test_workers_of_a_killed_hub_come_back_with_their_functions_and_bindings(
                 assert hub.wait() == -signal.SIGKILL
             await binder.offer("not::yet")
             with served(tmp_path, port) as hub:
-                again = await provider.heard("bound", config={"every": 5})
+                again = await provider.wait_for_event("bound", config={"every": 5})
                 assert again["id"] == bound["id"]
                 assert (await answered(provider, "peer::echo", "after"))["echo"] == "after"
                 assert (await answered(binder, "peer::provided", "too"))["echo"] == "too"
                 assert await provider.call("state::get", {"scope": "t", "key": "k"}) == "kept"
                 await provider.call("state::set", {"scope": "s", "key": "k", "value": 1})
-                await binder.heard("called", function="peer::echo", data=STATE)
-                await binder.heard("called", function="not::yet", data="for later")
+                await binder.wait_for_event("called", function="peer::echo", data=STATE)
+                await binder.wait_for_event("called", function="not::yet", data="for later")
                 listed = await provider.call("engine::workers::list", {})
                 assert len(listed["workers"]) == 2
                 assert not [line for line in hub.lines if "Traceback" in line]
-                told = json.loads((tmp_path / "data" / "hub.json").read_text())
-                assert told["workers"] == address
+                message = json.loads((tmp_path / "data" / "hub.json").read_text())
+                assert message["workers"] == address
                 for worker in (provider, binder):
                     await worker.kill()
 

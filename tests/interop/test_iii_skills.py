@@ -17,13 +17,13 @@ LETTERS = "may only contain lowercase ASCII letters, digits, '-' and '_'"
 
 
 def refused(name: str, skill_id: str, text: str, skill: str = "# x") -> Scenario:
-    """A skill that is refused, and is not there afterwards."""
+    """A scenario with a refused skill, which is not registered."""
     steps = (call(REGISTER, fails=text, id=skill_id, skill=skill), call(LIST, {"skills": []}))
     return Scenario(name, steps)
 
 
 def text_at(uri: str, text: str) -> dict[str, object]:
-    """What reading a skill answers."""
+    """The expected answer of reading a skill."""
     return {"contents": [{"uri": uri, "mimeType": "text/markdown", "text": text}]}
 
 

@@ -1,4 +1,4 @@
-"""Workers of the iii project's own SDKs, in Python and in Node, with no word of code for this hub."""
+"""Workers of the iii project's own SDKs, in Python and in Node, without code for this hub."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ def other(language: Language) -> Language:
     return "node" if language == "python" else "python"
 
 
-def test_a_worker_connects_with_its_default_options_and_complains_of_nothing(
-    language: Language, tmp_path: Path
-) -> None:
+def test_a_worker_connects_with_default_options_and_logs_no_errors(language: Language, tmp_path: Path) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -33,12 +31,12 @@ def test_a_worker_connects_with_its_default_options_and_complains_of_nothing(
             (known,) = hub.workers.connected
             assert known.about["runtime"] == language
             await asyncio.sleep(0.5)
-            assert await worker.tell("logs") == []
+            assert await worker.send_command("logs") == []
 
     scenario()
 
 
-def test_calls_across_languages_answer_what_was_sent(language: Language, tmp_path: Path) -> None:
+def test_calls_across_languages_return_the_payload(language: Language, tmp_path: Path) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -70,7 +68,7 @@ def test_errors_reach_the_caller_with_their_codes(language: Language, tmp_path: 
                 await caller.call_until_found("peer::fail")
             with pytest.raises(Failed, match=r"function_not_found: Function no::such not found in namespace default\."):
                 await caller.call("no::such", {})
-            await owner.tell("unfunction", id="peer::fail")
+            await owner.send_command("unfunction", id="peer::fail")
             with pytest.raises(Failed, match="function_not_found"):
                 while True:
                     await _failing(caller.call("peer::fail"))
@@ -85,7 +83,7 @@ def test_errors_reach_the_caller_with_their_codes(language: Language, tmp_path: 
     scenario()
 
 
-def test_calls_without_an_answer_and_calls_for_later_arrive(language: Language, tmp_path: Path) -> None:
+def test_void_and_queued_calls_arrive(language: Language, tmp_path: Path) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -94,16 +92,16 @@ def test_calls_without_an_answer_and_calls_for_later_arrive(language: Language, 
             await worker.call_until_found("peer::echo", "first")
             assert await worker.call("no::such", {}, action="void") is None
             assert await worker.call("peer::echo", "void", action="void", metadata={"m": 1}) is None
-            assert (await worker.heard("called", data="void"))["metadata"] == {"m": 1}
+            assert (await worker.wait_for_event("called", data="void"))["metadata"] == {"m": 1}
             receipt = await worker.call("peer::echo", "later", action="enqueue", metadata={"m": 2})
             assert len(receipt["messageReceiptId"]) == 36
-            assert (await worker.heard("called", data="later"))["metadata"] == {"m": 2}
-            assert await worker.complaints() == []
+            assert (await worker.wait_for_event("called", data="later"))["metadata"] == {"m": 2}
+            assert await worker.logged_errors() == []
 
     scenario()
 
 
-def test_a_caller_gives_up_by_itself_and_nothing_is_left(language: Language, tmp_path: Path) -> None:
+def test_a_timed_out_or_stopped_call_leaves_nothing_behind(language: Language, tmp_path: Path) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -111,16 +109,17 @@ def test_a_caller_gives_up_by_itself_and_nothing_is_left(language: Language, tmp
             async with peer(language, address(hub), tmp_path) as caller:
                 async with peer(other(language), address(hub), tmp_path) as owner:
                     await owner.offer("peer::hang", "hang")
+                    await until(lambda: "peer::hang" in {function.id for function in hub.workers.functions})
                     with pytest.raises(Failed, match="TIMEOUT"):
-                        await caller.call_until_found("peer::hang", timeout_ms=200)
+                        await caller.call("peer::hang", timeout_ms=200)
                     waiting = asyncio.create_task(caller.call("peer::hang"))
-                    await owner.heard("called")
-                    await owner.heard("called")
+                    await owner.wait_for_event("called")
+                    await owner.wait_for_event("called")
                     await owner.kill()
                     with pytest.raises(Failed, match="invocation_stopped"):
                         await waiting
                 assert rows(hub)["unanswered"] == 0
-                assert await caller.complaints() == []
+                assert await caller.logged_errors() == []
             await until(lambda: set(rows(hub).values()) == {0})
 
     scenario()
@@ -137,22 +136,22 @@ def test_a_worker_provides_triggers_for_another(language: Language, bound_first:
                 if bound_first:
                     await binder.bind("b", "tick", "peer::echo", {"every": 5})
                     await until(lambda: rows(hub)["bindings"] == 1)
-                await provider.tell("type", id="tick")
+                await provider.send_command("type", id="tick")
                 if not bound_first:
                     await until(lambda: rows(hub)["kinds"] == 1)
                     await binder.bind("b", "tick", "peer::echo", {"every": 5})
-                bound = await provider.heard("bound", function="peer::echo", config={"every": 5})
+                bound = await provider.wait_for_event("bound", function="peer::echo", config={"every": 5})
                 await provider.call("peer::echo", "tick", action="void")
-                await binder.heard("called", data="tick")
-                await binder.tell("unbind", id="b")
-                assert (await provider.heard("unbound"))["id"] == bound["id"]
+                await binder.wait_for_event("called", data="tick")
+                await binder.send_command("unbind", id="b")
+                assert (await provider.wait_for_event("unbound"))["id"] == bound["id"]
                 await binder.bind("refused", "tick", "peer::echo", {"refuse": True})
-                logs = await binder.tell("wait_for_log", text="such a binding is refused")
+                logs = await binder.send_command("wait_for_log", text="such a binding is refused")
                 assert any("such a binding is refused" in line for line in logs)
                 await binder.bind("c", "tick", "peer::echo", {})
-                bound = await provider.heard("bound")
+                bound = await provider.wait_for_event("bound")
                 await binder.kill()
-            assert (await provider.heard("unbound"))["id"] == bound["id"]
+            assert (await provider.wait_for_event("unbound"))["id"] == bound["id"]
             await until(lambda: rows(hub) | {"workers": 0, "kinds": 0, "tools": 0} == dict.fromkeys(rows(hub), 0))
 
     scenario()
@@ -168,7 +167,7 @@ def test_a_trigger_of_the_hub_calls_a_function_with_its_metadata(language: Langu
             await until(lambda: rows(hub)["bindings"] == 1)
             changed = await worker.call("state::set", {"scope": "s", "key": "k", "value": {"n": 1}})
             assert changed == {"old_value": None, "new_value": {"n": 1}}
-            called = await worker.heard("called")
+            called = await worker.wait_for_event("called")
             assert called["metadata"] == {"from": "binding"}
             assert called["data"] == {
                 "type": "state",
@@ -193,25 +192,25 @@ def test_bytes_go_through_a_channel_across_languages(language: Language, tmp_pat
         ):
             await reader.offer("peer::read", "read")
             await until(lambda: rows(hub)["functions"] == 1)
-            assert await writer.tell("stream", size=200_000) == {"bytes": 200_000}
+            assert await writer.send_command("stream", size=200_000) == {"bytes": 200_000}
             await until(lambda: rows(hub)["channels"] == 0)
 
     scenario()
 
 
-def test_a_token_is_shown_on_every_socket(language: Language, tmp_path: Path) -> None:
+def test_a_token_is_sent_on_every_socket(language: Language, tmp_path: Path) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers(workers={"port": 0, "token": "s3cret"})
         async with at_work(hub):
-            # The Node SDK of this generation knows no III_TOKEN.
+            # This version of the Node SDK does not support III_TOKEN.
             where = f"{address(hub)}?token=s3cret" if language == "node" else address(hub)
             async with peer(language, where, tmp_path, III_TOKEN="s3cret") as worker:
                 await worker.offer("peer::read", "read")
                 await until(lambda: rows(hub)["functions"] == 1)
-                assert await worker.tell("stream", size=100_000) == {"bytes": 100_000}
+                assert await worker.send_command("stream", size=100_000) == {"bytes": 100_000}
                 await until(lambda: len(hub.workers._port._sockets) == 2, "there is no socket for telemetry")
-                assert await worker.complaints() == []
+                assert await worker.logged_errors() == []
 
     scenario()
 
@@ -258,7 +257,7 @@ def test_agents_call_a_workers_function_as_a_tool(language: Language, tmp_path: 
     scenario()
 
 
-def test_large_payloads_go_there_and_back(language: Language, tmp_path: Path) -> None:
+def test_large_payloads_are_sent_and_returned(language: Language, tmp_path: Path) -> None:
     size = 20 * 1024 * 1024
 
     @asynchronous

@@ -1,4 +1,4 @@
-"""A thousand calls through several servers at once, and then nothing of it is left."""
+"""A thousand concurrent calls through several servers leave nothing behind."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ OWN = psutil.Process()
 
 
 def held() -> tuple[int, int]:
-    """How many children and open descriptors, sockets among them, this process has."""
+    """The number of children and of open descriptors, including sockets, of this process."""
     return len(OWN.children(recursive=True)), OWN.num_fds()
 
 
 async def in_turn(work: Callable[[int], Awaitable[None]]) -> None:
-    """All calls, so many at once."""
+    """Make all calls with limited concurrency."""
     numbers = iter(range(CALLS))
 
     async def some() -> None:
@@ -72,7 +72,7 @@ def test_a_thousand_calls_leave_no_process_no_socket_and_no_task(tmp_path: Path)
         async with asyncio.timeout(WITHIN), listening(server.streamable_http_app()) as url:
             tasks, before = asyncio.all_tasks(), held()
             await through_a_hub(url)
-            # The server in this process has to notice the end of its connections, too.
+            # The server in this process has to notice the end of its connections as well.
             await until(lambda: asyncio.all_tasks() <= tasks)
             gc.collect()
             await until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))

@@ -79,7 +79,7 @@ async def test_a_made_up_cursor_is_refused(connect: Connect) -> None:
     assert refused.value.code == types.INVALID_PARAMS
 
 
-async def test_a_definition_carries_all_that_was_said_about_a_tool(connect: Connect) -> None:
+async def test_a_definition_has_all_metadata_of_its_tool(connect: Connect) -> None:
     async with connect() as client:
         tool = (await all_tools(client))["add"]
     assert tool.title == "Addition"
@@ -90,20 +90,20 @@ async def test_a_definition_carries_all_that_was_said_about_a_tool(connect: Conn
     assert tool.meta == {"category": "Math"}
 
 
-async def test_numbers_come_back_as_text_and_as_structured_content(connect: Connect) -> None:
+async def test_numbers_are_returned_as_text_and_as_structured_content(connect: Connect) -> None:
     async with connect() as client:
         result = await client.call_tool("add", {"a": 1, "b": 2.5})
     assert (text_of(result), result.structured_content, result.is_error) == ("3.5", {"result": 3.5}, False)
 
 
-async def test_dataclasses_come_back_as_structured_content_that_fits_their_schema(connect: Connect) -> None:
+async def test_dataclasses_are_returned_as_structured_content_that_matches_their_schema(connect: Connect) -> None:
     async with connect() as client:
         await all_tools(client)
         result = await client.call_tool("look_up", {"name": "ada"})
     assert result.structured_content == {"name": "ada", "age": 30, "emails": ["ada@example.com"]}
 
 
-async def test_structured_content_that_is_no_object_reaches_stateless_clients(connect_stateless: Connect) -> None:
+async def test_structured_content_other_than_objects_reaches_stateless_clients(connect_stateless: Connect) -> None:
     async with connect_stateless() as client:
         tool = (await all_tools(client))["primes"]
         result = await client.call_tool("primes")
@@ -111,7 +111,7 @@ async def test_structured_content_that_is_no_object_reaches_stateless_clients(co
     assert result.structured_content == [2, 3, 5]
 
 
-async def test_structured_content_that_is_no_object_is_text_in_sessions(connect_session: Connect) -> None:
+async def test_structured_content_other_than_objects_is_text_in_sessions(connect_session: Connect) -> None:
     async with connect_session() as client:
         tool = (await all_tools(client))["primes"]
         result = await client.call_tool("primes")
@@ -170,14 +170,14 @@ async def test_many_calls_at_once_are_all_answered(connect: Connect) -> None:
 
 
 async def test_progress_arrives_in_order_before_the_answer(connect: Connect) -> None:
-    told: list[tuple[float, float | None, str | None]] = []
+    answer: list[tuple[float, float | None, str | None]] = []
 
     async def listen(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, total, message))
+        answer.append((progress, total, message))
 
     async with connect() as client:
         result = await client.call_tool("count", {"to": 3}, progress_callback=listen)
-    assert told == [(1, 3, "1 of 3"), (2, 3, "2 of 3"), (3, 3, "3 of 3")]
+    assert answer == [(1, 3, "1 of 3"), (2, 3, "2 of 3"), (3, 3, "3 of 3")]
     assert text_of(result) == "Counted to 3."
 
 
@@ -209,7 +209,7 @@ async def test_logs_arrive_only_if_a_stateless_request_asks(
     assert logs == expected
 
 
-async def test_a_call_that_is_given_up_stops_on_the_server(connect: Connect) -> None:
+async def test_a_cancelled_call_stops_on_the_server(connect: Connect) -> None:
     key = uuid.uuid4().hex
     started = anyio.Event()
 
@@ -232,7 +232,7 @@ async def test_an_argument_that_is_repeated_as_a_header_arrives_unchanged(connec
         assert text_of(await client.call_tool("route", {"city": city})) == f"To {city}."
 
 
-async def test_a_client_that_is_let_go_comes_back_for_the_answer(connect: Connect) -> None:
+async def test_a_disconnected_client_reconnects_for_the_answer(connect: Connect) -> None:
     async with connect() as client:
         with anyio.fail_after(10):
             assert text_of(await client.call_tool("detour")) == "Back again."
@@ -267,7 +267,7 @@ async def test_an_unknown_resource_is_an_error_with_its_uri(connect: Connect, ur
     assert unknown.value.data == {"uri": uri}
 
 
-async def test_prompts_are_listed_and_written(connect: Connect) -> None:
+async def test_prompts_are_listed_and_rendered(connect: Connect) -> None:
     async with connect() as client:
         listed = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
         greeting = await client.get_prompt("greet", {"name": "Ada", "tone": "wry"})

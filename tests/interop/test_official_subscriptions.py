@@ -1,4 +1,4 @@
-"""What the client of the official SDK hears of changes, in both eras, over both transports."""
+"""Change notifications for the client of the official SDK, in both eras, over both transports."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ pytestmark = [
 ]
 
 
-async def test_a_session_hears_of_resources_it_subscribed_to(connect_session: Connect) -> None:
+async def test_a_session_gets_updates_of_its_subscribed_resources(connect_session: Connect) -> None:
     inbox = Inbox()
     async with connect_session(message_handler=inbox) as client:
         await client.call_tool("write_on_board", {"text": "before"})
         await client.subscribe_resource(BOARD)
         await client.call_tool("write_on_board", {"text": "news"})
-        told = await inbox.next()
+        answer = await inbox.next()
         await client.unsubscribe_resource(BOARD)
         await client.call_tool("write_on_board", {"text": "after"})
         await client.call_tool("learn", {"name": f"tool_{uuid.uuid4().hex}"})
         following = await inbox.next()
-    assert isinstance(told, types.ResourceUpdatedNotification)
-    assert told.params.uri == BOARD
+    assert isinstance(answer, types.ResourceUpdatedNotification)
+    assert answer.params.uri == BOARD
     assert isinstance(following, types.ToolListChangedNotification)
 
 
-async def test_a_stream_hears_of_resources_it_listens_to(connect_stateless: Connect) -> None:
+async def test_a_stream_gets_updates_of_its_resources(connect_stateless: Connect) -> None:
     async with connect_stateless() as client, client.listen(resource_subscriptions=[BOARD]) as changes:
         assert changes.honored.resource_subscriptions == [BOARD]
         await client.call_tool("write_on_board", {"text": "news"})
@@ -46,7 +46,7 @@ async def test_a_stream_hears_of_resources_it_listens_to(connect_stateless: Conn
             assert await anext(changes) == ResourceUpdated(uri=BOARD)
 
 
-async def test_a_session_hears_of_a_tool_that_was_added_and_can_call_it(connect_session: Connect) -> None:
+async def test_a_session_is_notified_of_an_added_tool_and_can_call_it(connect_session: Connect) -> None:
     inbox, name = Inbox(), f"tool_{uuid.uuid4().hex}"
     async with connect_session(message_handler=inbox) as client:
         await client.call_tool("learn", {"name": name})
@@ -55,7 +55,7 @@ async def test_a_session_hears_of_a_tool_that_was_added_and_can_call_it(connect_
         assert text_of(await client.call_tool(name)) == f"I am {name}."
 
 
-async def test_a_stream_hears_of_a_tool_that_was_added_and_the_client_can_call_it(connect_stateless: Connect) -> None:
+async def test_a_stream_is_notified_of_an_added_tool_and_the_client_can_call_it(connect_stateless: Connect) -> None:
     name = f"tool_{uuid.uuid4().hex}"
     async with connect_stateless() as client, client.listen(tools_list_changed=True) as changes:
         assert changes.honored == types.SubscriptionFilter(tools_list_changed=True)
@@ -66,7 +66,7 @@ async def test_a_stream_hears_of_a_tool_that_was_added_and_the_client_can_call_i
         assert text_of(await client.call_tool(name)) == f"I am {name}."
 
 
-async def test_a_stream_ends_in_good_order_when_the_server_stops() -> None:
+async def test_a_stream_ends_without_an_error_when_the_server_stops() -> None:
     with ExitStack() as running:
         url = running.enter_context(served("sample_server"))
         async with (

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def served_in_turn(pair: Pair) -> AsyncIterator[str]:
-    """The address of a balancer that sends each request to the other hub than the one before."""
+    """The address of a balancer that alternates between the two hubs."""
     turns = cycle([pair.a.web.app, pair.b.web.app])
 
     async def balance(scope: Any, receive: Any, send: Any) -> None:
@@ -46,7 +46,7 @@ async def served_in_turn(pair: Pair) -> AsyncIterator[str]:
         socket.close()
 
 
-async def test_a_client_cannot_tell_how_many_replicas_answer_it(postgres_url: str, settings: Settings) -> None:
+async def test_a_client_works_with_alternating_replicas(postgres_url: str, settings: Settings) -> None:
     async def accept(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"name": "Ada"})
 

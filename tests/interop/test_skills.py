@@ -1,4 +1,4 @@
-"""Folders of skills, read and verified as a host does it, by clients that nobody here wrote."""
+"""Folders of skills, read and verified by clients of other projects."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def data(contents: types.TextResourceContents | types.BlobResourceContents) -> b
     return contents.text.encode()
 
 
-async def test_a_host_that_knows_the_extension_lists_and_verifies_every_skill(transport: str | StdioTransport) -> None:
+async def test_a_host_with_the_extension_lists_and_verifies_every_skill(transport: str | StdioTransport) -> None:
     async with Client(transport, mode="auto", extensions=[SkillsClientExtension()]) as client:
         skills = await client.list_skills()
         assert [skill.frontmatter.name for skill in skills] == ["archive", "spread-sheets"]

@@ -96,7 +96,7 @@ Opening = Callable[[str], AbstractAsyncContextManager[tuple[Wire, Message | None
 
 @pytest.fixture(params=["memory", "http"])
 def opened(request: pytest.FixtureRequest) -> Opening:
-    """Opens a way to the sample server, and tells how it was welcomed."""
+    """Opens a connection to the sample server and returns the answer to `initialize`."""
     if request.param == "memory":
         return in_memory
     url = request.getfixturevalue("sample_url")
@@ -104,7 +104,7 @@ def opened(request: pytest.FixtureRequest) -> Opening:
 
 
 def check(message: Message, method: str | None, version: str) -> None:
-    """Fail unless a message fits the models of its version and says nothing the version does not know."""
+    """Fail unless a message matches the models of its version and has no fields of a later one."""
     assert message["jsonrpc"] == "2.0"
     if "method" in message:
         methods.parse_server_notification(message["method"], version, message.get("params"))
@@ -120,7 +120,7 @@ def check(message: Message, method: str | None, version: str) -> None:
 
 
 def too_new(value: Any, version: str, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """The places in a result that came with a later version."""
+    """The paths in a result that were added in a later version."""
     if isinstance(value, list):
         for item in value:
             yield from too_new(item, version, (*path, "[]"))
@@ -148,7 +148,7 @@ def since(key: str, path: tuple[str, ...]) -> str:
 
 
 async def take(messages: AsyncIterator[Message], ending: str) -> list[Message]:
-    """Messages up to the one that has a key, or a method, called `ending`."""
+    """The messages up to one with the key or the method `ending`."""
     taken = []
     with anyio.fail_after(10):
         async for message in messages:
@@ -159,13 +159,13 @@ async def take(messages: AsyncIterator[Message], ending: str) -> list[Message]:
 
 
 async def answered(wire: Wire, method: str, params: Message) -> None:
-    """Send a request whose answer does not matter here."""
+    """Send a request and ignore its answer."""
     async with wire.exchange(method, params) as coming:
         await take(coming, "id")
 
 
 @pytest.mark.parametrize("version", SESSIONS)
-async def test_the_welcome_of_a_session_fits_its_version(opened: Opening, version: str) -> None:
+async def test_the_initialize_result_of_a_session_matches_its_version(opened: Opening, version: str) -> None:
     async with opened(version) as (_, welcome):
         assert welcome is not None
         assert welcome["result"]["protocolVersion"] == version
@@ -173,7 +173,7 @@ async def test_the_welcome_of_a_session_fits_its_version(opened: Opening, versio
 
 
 @pytest.mark.parametrize(("version", "what"), EXCHANGES)
-async def test_everything_that_answers_a_request_fits_its_version(opened: Opening, version: str, what: str) -> None:
+async def test_all_messages_of_a_request_match_its_version(opened: Opening, version: str, what: str) -> None:
     known = {**SHARED, **SESSION_ONLY, "a discovery": ("server/discover", {})}
     method, params = known[what]
     async with opened(version) as (wire, _), wire.exchange(method, params) as coming:
@@ -184,7 +184,7 @@ async def test_everything_that_answers_a_request_fits_its_version(opened: Openin
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("data", [b"{", b"[]", b'{"jsonrpc":"2.0","id":true,"method":"ping"}', b'{"jsonrpc":"2.0"}'])
-async def test_what_cannot_be_read_is_answered_with_an_error(opened: Opening, version: str, data: bytes) -> None:
+async def test_an_unreadable_message_is_answered_with_an_error(opened: Opening, version: str, data: bytes) -> None:
     async with opened(version) as (wire, _):
         answer = await wire.raw(data)
     check(answer, None, version)
@@ -193,7 +193,7 @@ async def test_what_cannot_be_read_is_answered_with_an_error(opened: Opening, ve
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_every_page_of_a_list_fits_its_version(opened: Opening, version: str) -> None:
+async def test_every_page_of_a_list_matches_its_version(opened: Opening, version: str) -> None:
     params: Message = {}
     pages = 0
     async with opened(version) as (wire, _):
@@ -207,7 +207,7 @@ async def test_every_page_of_a_list_fits_its_version(opened: Opening, version: s
 
 
 @pytest.mark.parametrize("version", SESSIONS)
-async def test_everything_a_session_hears_unasked_fits_its_version(opened: Opening, version: str) -> None:
+async def test_all_notifications_of_a_session_match_its_version(opened: Opening, version: str) -> None:
     name = f"tool_for_{version}"
     async with opened(version) as (wire, _), wire.unasked() as coming:
         for method, params in (
@@ -223,7 +223,7 @@ async def test_everything_a_session_hears_unasked_fits_its_version(opened: Openi
 
 
 @pytest.mark.parametrize("version", STATELESS)
-async def test_everything_a_listen_stream_hears_fits_its_version(opened: Opening, version: str) -> None:
+async def test_all_messages_of_a_listen_stream_match_its_version(opened: Opening, version: str) -> None:
     wanted = {"toolsListChanged": True, "promptsListChanged": True, "resourceSubscriptions": [BOARD]}
     async with (
         opened(version) as (wire, _),
@@ -240,7 +240,7 @@ async def test_everything_a_listen_stream_hears_fits_its_version(opened: Opening
 
 
 @pytest.mark.parametrize("version", STATELESS)
-async def test_the_end_of_a_listen_stream_fits_its_version(version: str) -> None:
+async def test_the_end_of_a_listen_stream_matches_its_version(version: str) -> None:
     async with in_memory(version) as (wire, _), wire.exchange("subscriptions/listen", {"notifications": {}}) as coming:
         await take(coming, "notifications/subscriptions/acknowledged")
         await sample_server.hub.stop()

@@ -1,4 +1,4 @@
-"""Ways to the sample server that show every message as it is, without a client in between."""
+"""Connections to the sample server with unprocessed messages, without a client."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ ACCEPT = "application/json, text/event-stream"
 
 
 class Wire(Protocol):
-    """A way to a hub, in one version."""
+    """A connection to a hub, in one version."""
 
     def exchange(self, method: str, params: Message) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
-        """What comes back for a request, the response last."""
+        """The messages for a request, with the response last."""
 
     def unasked(self) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
-        """What comes without a request."""
+        """The messages without a request."""
 
     async def raw(self, data: bytes) -> Message:
-        """What comes back for anything at all."""
+        """The answer to arbitrary bytes."""
 
 
 def request(version: str, method: str, params: Message, number: int) -> Message:

@@ -60,7 +60,7 @@ def plain(**options: Any) -> Hub:
 
 @asynccontextmanager
 async def talking(hub: Hub, version: str = LATEST_LEGACY, **options: Any) -> AsyncIterator[TestClient]:
-    """A client of a hub that is stopped in the end."""
+    """A client of a hub; the hub is stopped when the block ends."""
     try:
         async with connect(hub, version, **options) as client:
             yield client

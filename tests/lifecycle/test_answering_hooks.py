@@ -1,4 +1,4 @@
-"""Hooks that answer for what is not registered, in any shape, and not for ever."""
+"""Hooks that answer for unregistered capabilities: the shapes they may return, and their deadline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROW = {"name": "made", "inputSchema": {"type": "object"}, "title": "Made"}
 
 
 class Answering(Hub):
-    """Offers everything by hooks, and has nothing registered."""
+    """A hub that answers everything by hooks and has nothing registered."""
 
     async def on_list_resources(self, cursor: str | None, ctx: Context) -> Any:
         return {"resources": [{"uri": "made://1", "name": "one"}]}
@@ -41,7 +41,7 @@ def completing(ref: dict[str, str]) -> dict[str, Any]:
 
 @BOTH
 @asynchronous
-async def test_what_hooks_offer_need_not_be_registered_or_declared(version: str) -> None:
+async def test_resources_and_prompts_of_hooks_need_not_be_registered_or_declared(version: str) -> None:
     async with talking(Answering("answering", version="1"), version) as client:
         assert client.server_capabilities.keys() >= {"resources", "prompts", "completions"}
         assert [row["uri"] for row in await client.list_resources()] == ["made://1"]
@@ -63,20 +63,20 @@ async def test_any_hook_about_resources_offers_them(hook: str) -> None:
 
 @BOTH
 @asynchronous
-async def test_values_for_what_is_not_registered_are_asked_of_the_hook(version: str) -> None:
+async def test_a_hook_completes_arguments_of_unregistered_prompts_and_templates(version: str) -> None:
     async with talking(Answering("answering", version="1"), version) as client:
         for ref, place in (
             ({"type": "ref/prompt", "name": "made"}, "made"),
             ({"type": "ref/resource", "uri": "made://{id}"}, "made://{id}"),
         ):
-            told = await client.request("completion/complete", completing(ref))
-            assert told["completion"]["values"] == [f"{place} n"]
+            answer = await client.request("completion/complete", completing(ref))
+            assert answer["completion"]["values"] == [f"{place} n"]
         with pytest.raises(RemoteError, match="A completion needs a ref"):
             await client.request("completion/complete", completing({"type": "ref/prompt"}))
 
 
 @asynchronous
-async def test_without_a_hook_only_what_is_registered_has_values() -> None:
+async def test_without_a_hook_only_registered_prompts_and_templates_are_completed() -> None:
     async with talking(plain()) as client:
         for ref in ({"type": "ref/prompt", "name": "made"}, {"type": "ref/resource", "uri": "made://{id}"}):
             with pytest.raises(RemoteError, match="made"):
@@ -85,7 +85,7 @@ async def test_without_a_hook_only_what_is_registered_has_values() -> None:
 
 @pytest.mark.parametrize("version", [V2024_11_05, LATEST_LEGACY])
 @asynchronous
-async def test_a_list_hook_may_return_what_the_method_answers(version: str) -> None:
+async def test_a_list_hook_may_return_the_result_of_the_method(version: str) -> None:
     hub = plain()
 
     @hub.on("list_tools")
@@ -99,7 +99,7 @@ async def test_a_list_hook_may_return_what_the_method_answers(version: str) -> N
 
 
 @asynchronous
-async def test_a_list_hook_that_returns_something_else_is_told_so() -> None:
+async def test_a_list_hook_with_a_wrong_result_is_an_error_that_names_the_hook() -> None:
     hub = plain()
     hub.on("list_tools")(lambda cursor, ctx: {"items": [ROW]})
     async with talking(hub) as client:
@@ -122,7 +122,7 @@ async def test_a_hook_that_never_answers_a_call_is_held_to_the_deadline(version:
 
 
 class Wrapping(Hub):
-    """Sees every call and hands it on."""
+    """A hub whose hook passes every call on."""
 
     async def on_tool_call(self, name: str, arguments: dict[str, Any], ctx: Context) -> Any:
         return await super().on_tool_call(name, arguments, ctx)
@@ -136,15 +136,15 @@ async def test_a_hook_that_hands_on_waits_for_as_long_as_the_tool_may_take() -> 
         await asyncio.wait_for(asked.wait(), 60)
         return {"roots": []}
 
-    hub = Wrapping("wrapping", version="1", tool_timeout=0.05)
+    hub = Wrapping("wrapping", version="1", tool_timeout=1.0)  # the tool has to ask within it
 
     @hub.tool
     async def patient(ctx: Context) -> str:
         """Ask a client that takes longer than a tool may."""
-        asyncio.get_running_loop().call_later(0.3, asked.set)
+        asyncio.get_running_loop().call_later(1.5, asked.set)
         return str(await ctx.roots())
 
-    @hub.tool
+    @hub.tool(timeout=0.05)
     async def stuck() -> str:
         """Never return."""
         await asyncio.Event().wait()
@@ -157,7 +157,7 @@ async def test_a_hook_that_hands_on_waits_for_as_long_as_the_tool_may_take() -> 
 
 @BOTH
 @asynchronous
-async def test_what_a_hook_answers_for_a_tool_is_held_to_its_output_schema(version: str) -> None:
+async def test_the_result_of_a_tool_call_hook_must_fit_the_output_schema(version: str) -> None:
     hub = Hub("hub", version="1")
 
     @hub.tool(output={"ok": {"type": "boolean", "required": True}})
@@ -168,22 +168,22 @@ async def test_what_a_hook_answers_for_a_tool_is_held_to_its_output_schema(versi
     answers: list[Any] = ["hello", {"ok": "yes"}, {"ok": False}]
     hub.on("tool_call")(lambda name, arguments, ctx: answers.pop(0))
     async with talking(hub, version) as client:
-        for told in ("structured content is missing", "ok: "):
+        for answer in ("structured content is missing", "ok: "):
             refused = await client.call_tool("work")
             assert refused["isError"] is True
-            assert f"Tool work returned a result that does not fit its output schema: {told}" in refused.text
+            assert f"Tool work returned a result that does not fit its output schema: {answer}" in refused.text
         assert (await client.call_tool("work")).structured == {"ok": False}
 
 
 @BOTH
 @pytest.mark.parametrize("way", ["send", "call", "cast"])
 @asynchronous
-async def test_a_tool_that_reaches_for_a_session_that_is_gone_has_failed(version: str, way: str) -> None:
+async def test_a_tool_that_sends_to_an_ended_session_fails(version: str, way: str) -> None:
     hub = Hub("hub", version="1")
 
     @hub.tool
     async def reach() -> str:
-        """Reach for somebody."""
+        """Send to a session."""
         await getattr(hub, way)("gone", "hello")
         return "reached"
 

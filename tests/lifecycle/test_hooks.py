@@ -18,7 +18,7 @@ from waypost.wire.versions import ALL, V2026_07_28
 
 
 class Recording(Hub):
-    """Writes down every step and hands on."""
+    """A hub whose hooks record every step and pass it on."""
 
     def __init__(self) -> None:
         super().__init__("recording", version="1")
@@ -51,7 +51,7 @@ class Recording(Hub):
 
 
 @BOTH
-def test_a_subclass_sees_every_step_and_hands_on(version: str) -> None:
+def test_a_subclass_sees_every_step_and_passes_it_on(version: str) -> None:
     hub = Recording()
 
     @asynchronous
@@ -74,7 +74,7 @@ def test_a_subclass_sees_every_step_and_hands_on(version: str) -> None:
 
 
 @asynchronous
-async def test_what_a_hub_answers_is_the_same_when_its_hooks_hand_on() -> None:
+async def test_hooks_that_pass_everything_on_do_not_change_results() -> None:
     async def answers(hub: Hub) -> list[Any]:
         async with talking(hub, V2026_07_28) as client:
             asked: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -108,7 +108,7 @@ async def test_a_session_begins_with_init_and_ends_with_terminate() -> None:
 
 
 @BOTH
-def test_functions_replace_what_a_hub_does(version: str) -> None:
+def test_hook_functions_replace_the_hubs_own_results(version: str) -> None:
     hub = plain()
 
     @hub.on("tool_call")
@@ -134,7 +134,7 @@ def test_functions_replace_what_a_hub_does(version: str) -> None:
 
 
 @BOTH
-def test_a_request_hook_answers_methods_that_nobody_knows(version: str) -> None:
+def test_a_request_hook_answers_unknown_methods(version: str) -> None:
     hub = plain()
 
     @hub.on("request")
@@ -146,8 +146,8 @@ def test_a_request_hook_answers_methods_that_nobody_knows(version: str) -> None:
     @asynchronous
     async def run() -> None:
         async with talking(hub, version) as client:
-            told = await client.request("weather/today", {"where": "here"})
-            assert (told["sun"], told["where"], told["_meta"]["mine"]) == (True, "here", 1)
+            answer = await client.request("weather/today", {"where": "here"})
+            assert (answer["sun"], answer["where"], answer["_meta"]["mine"]) == (True, "here", 1)
             assert (await client.call_tool("shout", {"text": "hi"})).text == "HI"
             with pytest.raises(RemoteError) as caught:
                 await client.request("weather/tomorrow")

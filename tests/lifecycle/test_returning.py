@@ -1,4 +1,4 @@
-"""Sessions that come back: after they expired, at another replica, after a restart."""
+"""Sessions that are restored: after they expired, at another replica, after a restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADA = Principal("ada")
 
 
 def noted(hub: Hub) -> list[str]:
-    """The sessions that a hook is asked about when they come back."""
+    """The sessions for which the hook ran when they were restored."""
     asked: list[str] = []
 
     @hub.on("session_expired")
@@ -37,7 +37,7 @@ def noted(hub: Hub) -> list[str]:
 
 
 async def remembered(visitor: Visitor) -> str:
-    """What the session still knows."""
+    """The word that the session still holds."""
     return str((await visitor.ask("tools/call", {"name": "recall"}))["result"]["content"][0]["text"])
 
 
@@ -46,7 +46,7 @@ async def remember(visitor: Visitor, word: str) -> None:
 
 
 @asynchronous
-async def test_a_session_that_expired_comes_back_with_everything_it_had() -> None:
+async def test_an_expired_session_is_restored_with_all_its_data() -> None:
     hub = plain()
     async with browsing(hub) as web:
         visitor = await web.session()
@@ -70,7 +70,7 @@ async def test_a_session_that_expired_comes_back_with_everything_it_had() -> Non
 
 
 @asynchronous
-async def test_a_client_goes_on_listening_whose_last_event_nobody_remembers() -> None:
+async def test_a_client_with_a_forgotten_last_event_id_goes_on_listening() -> None:
     hub = plain()
     async with browsing(hub) as web:
         visitor = await web.session()
@@ -86,7 +86,7 @@ async def test_a_client_goes_on_listening_whose_last_event_nobody_remembers() ->
 
 
 @asynchronous
-async def test_a_late_answer_to_what_was_asked_before_settles_nothing_after_a_session_came_back() -> None:
+async def test_a_restored_session_does_not_reuse_request_ids() -> None:
     hub = plain()
     async with browsing(hub) as web:
         visitor = await web.session()
@@ -99,15 +99,15 @@ async def test_a_late_answer_to_what_was_asked_before_settles_nothing_after_a_se
         assert asked[0] != asked[1]
 
 
-@pytest.mark.parametrize("told", [None, {"name": "renamed"}, {"name": "renamed", "version": "9"}])
-def test_a_hook_may_rename_a_client_that_comes_back(told: Mapping[str, Any] | None) -> None:
+@pytest.mark.parametrize("answer", [None, {"name": "renamed"}, {"name": "renamed", "version": "9"}])
+def test_a_hook_may_rename_a_client_that_comes_back(answer: Mapping[str, Any] | None) -> None:
     hub = plain()
     asked: list[str] = []
 
     @hub.on("session_expired")
     async def on_session_expired(session_id: str, session: Session) -> Mapping[str, Any] | None:
         asked.append(session_id)
-        return told
+        return answer
 
     @asynchronous
     async def run() -> None:
@@ -118,7 +118,7 @@ def test_a_hook_may_rename_a_client_that_comes_back(told: Mapping[str, Any] | No
             session = hub.engine.sessions.get(visitor.id)
             assert session is not None
             assert session.client_info is not None
-            expected = {"name": "tester", "version": "1.0", **(told or {})}
+            expected = {"name": "tester", "version": "1.0", **(answer or {})}
             assert (session.client_info.name, session.client_info.version) == (expected["name"], expected["version"])
             assert asked == [visitor.id]
 
@@ -142,7 +142,7 @@ async def test_a_hook_that_raises_refuses_a_client_that_comes_back() -> None:
 
 
 @asynchronous
-async def test_a_session_that_was_deleted_never_comes_back() -> None:
+async def test_a_deleted_session_is_never_restored() -> None:
     hub = plain()
     async with browsing(hub) as web:
         visitor = await web.session()
@@ -151,7 +151,7 @@ async def test_a_session_that_was_deleted_never_comes_back() -> None:
 
 
 @asynchronous
-async def test_many_requests_at_once_bring_a_session_back_once() -> None:
+async def test_concurrent_requests_restore_a_session_once() -> None:
     hub = plain()
     asked = noted(hub)
 
@@ -164,7 +164,7 @@ async def test_many_requests_at_once_bring_a_session_back_once() -> None:
 
 
 @asynchronous
-async def test_somebody_else_cannot_bring_a_session_back() -> None:
+async def test_another_principal_cannot_restore_a_session() -> None:
     hub = plain()
     asked = noted(hub)
 

@@ -1,4 +1,4 @@
-"""A stand-in for the internet: names with chosen addresses, and every connection recorded and led to loopback."""
+"""A substitute for the internet: chosen addresses for names, and connections recorded and redirected to loopback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def site(answer: Answer, tls: SSLContext | None = None) -> AsyncIterator[int]:
-    """The port of a server on loopback that answers every request as told."""
+    """The port of a server on loopback that answers with the handler of the test."""
     runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0.1)
     await runner.setup()
     place = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
@@ -32,7 +32,7 @@ async def site(answer: Answer, tls: SSLContext | None = None) -> AsyncIterator[i
 
 @contextmanager
 def dialling(port: int | None = None) -> Iterator[list[str]]:
-    """Every address the running loop connects to; all lead to `port` on loopback, or nowhere."""
+    """Record the addresses that the loop connects to, and redirect them to `port` on loopback or refuse them."""
     loop: Any = asyncio.get_running_loop()
     connect = loop.sock_connect
     dialled: list[str] = []
@@ -51,7 +51,7 @@ def dialling(port: int | None = None) -> Iterator[list[str]]:
 
 
 class Names:
-    """A name server that gives its answers one after the other, the last one for ever."""
+    """A name server that returns its answers in order and repeats the last one."""
 
     def __init__(self, **answers: list[list[str]]) -> None:
         self._answers = {name.replace("_", "."): rounds for name, rounds in answers.items()}

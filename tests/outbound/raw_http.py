@@ -1,4 +1,4 @@
-"""HTTP servers that write exactly the bytes a test wants, and readers that keep what a client made of them."""
+"""HTTP servers that write exact bytes, and requests that record their outcome."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Talk:
 
 
 class Server:
-    """What a server has seen."""
+    """The state of a server."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -54,7 +54,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the server."""
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def pool(self, **options: float) -> ConnectionPool:
@@ -83,7 +83,7 @@ async def speaking(
         server.open -= 1
         server.left.set()
         if tls is not None:
-            writer.transport.abort()  # a proper end of TLS would wait for the other side
+            writer.transport.abort()  # a clean TLS shutdown would wait for the other side
             return
         writer.close()
         with suppress(ConnectionError):
@@ -103,7 +103,7 @@ async def speaking(
 
 
 def always(*pieces: bytes) -> Converse:
-    """Answer every request with the same."""
+    """Answer every request with the same bytes."""
 
     async def converse(talk: Talk) -> None:
         while True:
@@ -124,7 +124,7 @@ def once(*pieces: bytes) -> Converse:
 
 
 class Caught(Request):
-    """A request that keeps what comes of it; with `streams`, piece by piece."""
+    """A request that records its outcome; with `streams`, piece by piece."""
 
     def __init__(self, data: bytes = ASKED, *, streams: bool = False) -> None:
         super().__init__(data)
@@ -136,18 +136,18 @@ class Caught(Request):
         self._streams = streams
 
     def on_head(self, response: Response) -> Feed | None:
-        """The head is there."""
+        """Called with the head of the response."""
         self.begins.set()
         return self.pieces.append if self._streams else None
 
     def on_end(self, response: Response | None, problem: Exception | None) -> None:
-        """It is over, once."""
+        """Called once at the end."""
         assert not self.is_over.is_set()
         self.response, self.problem = response, problem
         self.is_over.set()
 
     async def outcome(self) -> Response:
-        """The response; what went wrong is raised."""
+        """Wait for the response, or raise its error."""
         await self.is_over.wait()
         if self.problem is not None:
             raise self.problem
@@ -156,7 +156,7 @@ class Caught(Request):
 
 
 async def ask(pool: ConnectionPool, data: bytes = ASKED) -> Response:
-    """Make a request and wait for what comes of it."""
+    """Make a request and wait for its response."""
     caught = Caught(data)
     pool.send(caught)
     return await caught.outcome()

@@ -1,4 +1,4 @@
-"""Servers on loopback that always do the same, and a client that fetches from them."""
+"""Servers on loopback with constant answers, and a client for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from waypost.outbound.egress import Egress
 
 @asynccontextmanager
 async def opened(allow_private: bool = True, names: Names | None = None) -> AsyncIterator[Egress]:
-    """A client that is closed in the end."""
+    """A client that is closed at the end of the block."""
     egress = Egress(allow_private, lookup=names)
     try:
         yield egress
@@ -29,13 +29,13 @@ async def local(answer: Answer) -> AsyncIterator[tuple[Egress, str]]:
 
 
 async def echo(request: web.BaseRequest) -> web.Response:
-    """What was asked, as JSON."""
+    """Answer with the request as JSON."""
     said = {"method": request.method, "path": request.path_qs, "headers": dict(request.headers)}
     return web.json_response(said | {"body": (await request.read()).decode()})
 
 
 def moving(to: str, status: int = 302) -> Answer:
-    """A server that sends everybody elsewhere."""
+    """A server that redirects every request."""
 
     async def answer(request: web.BaseRequest) -> web.Response:
         return web.Response(status=status, headers={"Location": to})
@@ -44,7 +44,7 @@ def moving(to: str, status: int = 302) -> Answer:
 
 
 def bodies(body: bytes, **headers: str) -> Answer:
-    """A server that always answers the same."""
+    """A server with a constant answer."""
 
     async def answer(request: web.BaseRequest) -> web.Response:
         return web.Response(body=body, headers={name.replace("_", "-"): value for name, value in headers.items()})

@@ -1,4 +1,4 @@
-"""Fetching for others: what travels with a request, and names that change."""
+"""Outbound requests: the content of requests, and names that change their address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from waypost.outbound.egress import EgressFailed, EgressRefused
 
 
 @asynchronous
-async def test_an_answer_is_status_headers_body_and_place() -> None:
+async def test_an_answer_has_status_headers_body_and_url() -> None:
     async with local(bodies(b"hello", X_Kind="greeting")) as (egress, base):
         fetched = await egress.request("get", f"{base}/a?b=1")
 
@@ -43,7 +43,7 @@ async def test_a_private_address_is_refused_unless_allowed() -> None:
 
 
 @asynchronous
-async def test_this_machine_is_reached_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_loopback_is_reached_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with local(bodies(b"direct")) as (egress, base):
@@ -63,7 +63,7 @@ async def test_connections_are_reused_and_a_closed_client_opens_again() -> None:
 
 
 @asynchronous
-async def test_a_server_that_is_not_there_is_told_in_one_sentence() -> None:
+async def test_an_unreachable_server_is_a_one_line_error() -> None:
     async with site(echo) as port:
         pass
     async with opened() as egress, opened(names=Names()) as nameless:
@@ -74,7 +74,7 @@ async def test_a_server_that_is_not_there_is_told_in_one_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (b"", "the connection was closed before the response was complete"),
         (
@@ -85,9 +85,9 @@ async def test_a_server_that_is_not_there_is_told_in_one_sentence() -> None:
     ],
 )
 @asynchronous
-async def test_an_answer_that_is_none_is_told_in_words(answer: bytes, told: str) -> None:
+async def test_an_invalid_response_is_a_one_line_error(answer: bytes, message: str) -> None:
     async with speaking(once(answer)) as server, opened() as egress:
-        with pytest.raises(EgressFailed, match=rf"^127\.0\.0\.1 cannot be reached: {told}\.$"):
+        with pytest.raises(EgressFailed, match=rf"^127\.0\.0\.1 cannot be reached: {message}\.$"):
             await egress.request("GET", f"http://127.0.0.1:{server.port}/")
 
 
@@ -95,7 +95,7 @@ async def test_an_answer_that_is_none_is_told_in_words(answer: bytes, told: str)
 
 
 @asynchronous
-async def test_a_name_is_looked_up_once_and_the_checked_address_is_dialled() -> None:
+async def test_a_name_is_resolved_once_and_the_checked_address_is_used() -> None:
     names = Names(public_example=[[PUBLIC], ["127.0.0.1"]])
     async with site(echo) as port, opened(False, names) as egress:
         with dialling(port) as dialled:
@@ -107,13 +107,13 @@ async def test_a_name_is_looked_up_once_and_the_checked_address_is_dialled() -> 
 
 
 @asynchronous
-async def test_names_are_looked_up_by_the_system_unless_told_otherwise() -> None:
+async def test_names_are_resolved_by_the_system_by_default() -> None:
     async with site(bodies(b"home")) as port, opened() as egress:
         assert (await egress.request("GET", f"http://localhost:{port}/")).body == b"home"
 
 
 @asynchronous
-async def test_a_name_that_turns_private_is_never_connected_to() -> None:
+async def test_a_name_that_becomes_private_is_refused() -> None:
     rounds = [[PUBLIC], ["127.0.0.1"], ["10.0.0.1"], [PUBLIC, "169.254.169.254"], ["::1"], ["::ffff:127.0.0.1"]]
     tries = len(rounds) - 1
     refused = 0
@@ -131,7 +131,7 @@ async def test_a_name_that_turns_private_is_never_connected_to() -> None:
 
 
 @asynchronous
-async def test_a_name_that_turns_private_within_a_redirect_is_refused() -> None:
+async def test_a_name_that_becomes_private_during_a_redirect_is_refused() -> None:
     names = Names(rebinding_example=[[PUBLIC], ["127.0.0.1"]])
 
     async def answer(request: web.BaseRequest) -> web.Response:
@@ -145,7 +145,7 @@ async def test_a_name_that_turns_private_within_a_redirect_is_refused() -> None:
 
 
 @asynchronous
-async def test_if_one_address_of_a_name_is_dead_the_next_checked_one_is_dialled() -> None:
+async def test_the_next_checked_address_is_used_if_one_is_unreachable() -> None:
     names = Names(two_example=[[ALSO_PUBLIC, PUBLIC]])
     async with opened(False, names) as egress:
         with dialling() as dialled, pytest.raises(EgressFailed):

@@ -1,4 +1,4 @@
-"""Fetching for others: bodies without end, packed, slow or broken."""
+"""Outbound requests: endless, compressed, slow and broken bodies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waypost.outbound.egress import DEFAULT_MAX_BYTES, Egress, EgressFailed, Egr
 
 
 @asynchronous
-async def test_a_body_of_exactly_the_limit_passes_and_one_byte_more_does_not() -> None:
+async def test_a_body_of_exactly_the_limit_is_accepted_and_one_byte_more_is_not() -> None:
     async with local(bodies(bytes(DEFAULT_MAX_BYTES))) as (egress, base):
         assert len((await egress.request("GET", base)).body) == DEFAULT_MAX_BYTES == 10 * 1024 * 1024
     async with local(bodies(bytes(DEFAULT_MAX_BYTES + 1))) as (egress, base):
@@ -27,7 +27,7 @@ async def test_a_body_of_exactly_the_limit_passes_and_one_byte_more_does_not() -
 
 
 @asynchronous
-async def test_a_body_without_end_is_cut_at_the_limit() -> None:
+async def test_an_endless_body_is_stopped_at_the_limit() -> None:
     sent = 0
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -46,7 +46,7 @@ async def test_a_body_without_end_is_cut_at_the_limit() -> None:
 
 
 @asynchronous
-async def test_a_zip_bomb_is_unpacked_only_up_to_the_limit() -> None:
+async def test_a_zip_bomb_is_decompressed_only_up_to_the_limit() -> None:
     bomb = gzip.compress(bytes(200_000_000), 9)
     assert len(bomb) < 200_000
     many = gzip.compress(bytes(1000)) * 20_000
@@ -58,7 +58,7 @@ async def test_a_zip_bomb_is_unpacked_only_up_to_the_limit() -> None:
 
 @pytest.mark.parametrize("members", [1, 3])
 @asynchronous
-async def test_a_packed_body_is_unpacked(members: int) -> None:
+async def test_a_compressed_body_is_decompressed(members: int) -> None:
     async with local(bodies(gzip.compress(b"plain") * members, Content_Encoding="gzip")) as (egress, base):
         assert (await egress.request("GET", base)).body == b"plain" * members
 
@@ -107,7 +107,7 @@ async def test_the_deadline_covers_names_redirects_and_bodies_together() -> None
 
 
 @asynchronous
-async def test_a_body_that_breaks_off_is_a_failure() -> None:
+async def test_a_truncated_body_is_a_failure() -> None:
     async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(response(b"0123456789")[:-5])
         await writer.drain()

@@ -1,4 +1,4 @@
-"""Fetching for others: where redirects may lead, and what goes along."""
+"""Outbound requests: allowed redirects, and the headers that are sent with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from waypost.outbound.egress import Egress, EgressFailed, EgressRefused
 
 
 @asynchronous
-async def test_redirects_are_followed_and_the_last_place_is_told() -> None:
+async def test_redirects_are_followed_and_the_last_url_is_returned() -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         step = int(request.path.strip("/") or 0)
         return (
@@ -35,7 +35,7 @@ async def test_redirects_are_followed_and_the_last_place_is_told() -> None:
 
 
 @asynchronous
-async def test_a_redirect_to_itself_ends() -> None:
+async def test_a_redirect_to_itself_is_refused() -> None:
     async with local(moving("/")) as (egress, base):
         with pytest.raises(EgressRefused, match="More than 5 redirects"):
             await egress.request("GET", base)
@@ -43,7 +43,7 @@ async def test_a_redirect_to_itself_ends() -> None:
 
 @asynchronous
 async def test_no_redirect_leads_to_a_private_address() -> None:
-    """A chain of public hops whose last one is a trick of the table."""
+    """Follow public redirects to an address of the table of tricks."""
     absolute = [url for url in SHAPES if "://" in url and url.isprintable() and "public.example/" not in url]
     targets = [url for url in LITERALS + SPELLINGS + absolute if url not in ("http://", "http:///path")]
     refused = 0
@@ -67,7 +67,7 @@ async def test_no_redirect_leads_to_a_private_address() -> None:
 
 
 @asynchronous
-async def test_keys_stay_with_the_origin_they_were_meant_for() -> None:
+async def test_credentials_are_not_sent_to_another_origin() -> None:
     secrets = {"Authorization": "Bearer k", "Cookie": "c=1", "X-Api-Key": "k", "Accept": "text/x"}
     async with site(echo) as other, local(moving(f"http://127.0.0.1:{other}/")) as (egress, base):
         fetched = await egress.request("GET", base, secrets)
@@ -78,7 +78,7 @@ async def test_keys_stay_with_the_origin_they_were_meant_for() -> None:
 
 
 @asynchronous
-async def test_keys_travel_within_their_origin() -> None:
+async def test_credentials_are_sent_within_their_origin() -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         return await (echo(request) if request.path == "/b" else moving("/b")(request))
 

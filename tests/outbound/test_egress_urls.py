@@ -202,16 +202,16 @@ def test_an_address_of_the_open_internet_is_public(address: str) -> None:
         ("http://dashed-name_1.example/", "dashed-name_1.example"),
     ],
 )
-def test_a_plain_url_passes(url: str, host: str) -> None:
+def test_a_plain_url_is_accepted(url: str, host: str) -> None:
     assert check_url(url, allow_private=False).raw_host == host
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://localhost/", "http://[::1]/", "http://10.0.0.1/"])
-def test_a_private_address_passes_where_it_is_allowed(url: str) -> None:
+def test_a_private_address_is_accepted_if_it_is_allowed(url: str) -> None:
     assert check_url(url, allow_private=True)
 
 
 @pytest.mark.parametrize("url", [*SPELLINGS[:10], "file:///etc/passwd", "http://a@127.0.0.1/", "http://[fe80::1%25a]/"])
-def test_odd_spellings_are_refused_even_where_private_addresses_are_allowed(url: str) -> None:
+def test_unusual_spellings_are_refused_even_if_private_addresses_are_allowed(url: str) -> None:
     with pytest.raises(EgressRefused):
         check_url(url, allow_private=True)

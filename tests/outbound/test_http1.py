@@ -1,4 +1,4 @@
-"""The pool: connections that are kept, shared, limited and given up, and where URLs lead."""
+"""The connection pool: reuse, limits, cancellation and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.outbound.raw_http import ASKED, DEADLINE, OK, Caught, Talk, always, ask, once, speaking
-from tests.upstreams.conftest import a_port_without_a_server, until
+from tests.ports import free_port
+from tests.upstreams.conftest import until
 from waypost.outbound.http1 import Address, ConnectionPool, HttpError, parse_address
 
 # Connections that are kept
@@ -44,7 +45,7 @@ def test_one_connection_carries_one_request_after_the_other() -> None:
     ],
     ids=["it says so", "an older version", "two answers", "something more"],
 )
-def test_a_connection_that_cannot_go_on_is_replaced(answer: bytes) -> None:
+def test_a_connection_that_cannot_be_reused_is_replaced(answer: bytes) -> None:
     async def scenario() -> None:
         async with speaking(always(answer)) as server:
             pool = server.pool()
@@ -56,7 +57,7 @@ def test_a_connection_that_cannot_go_on_is_replaced(answer: bytes) -> None:
     asyncio.run(scenario())
 
 
-def test_a_server_that_closes_its_idle_connections_is_not_noticed() -> None:
+def test_idle_connections_that_the_server_closed_are_replaced() -> None:
     async def scenario() -> None:
         async with speaking(once(OK)) as server:
             pool = server.pool()
@@ -70,7 +71,7 @@ def test_a_server_that_closes_its_idle_connections_is_not_noticed() -> None:
     asyncio.run(scenario())
 
 
-def test_the_end_of_an_idle_connection_is_seen_even_where_the_loop_has_not_seen_it() -> None:
+def test_a_closed_idle_connection_is_detected_before_the_loop_reports_it() -> None:
     async def scenario() -> None:
         closing = asyncio.Event()
 
@@ -98,7 +99,7 @@ def test_the_end_of_an_idle_connection_is_seen_even_where_the_loop_has_not_seen_
     asyncio.run(scenario())
 
 
-def test_a_kept_connection_closed_instead_of_an_answer_is_told_and_not_tried_again() -> None:
+def test_a_reused_connection_closed_without_a_response_is_an_error_without_a_retry() -> None:
     requests: list[bytes] = []
 
     async def converse(talk: Talk) -> None:
@@ -119,7 +120,7 @@ def test_a_kept_connection_closed_instead_of_an_answer_is_told_and_not_tried_aga
     assert len(requests) == 2
 
 
-def test_a_server_that_speaks_without_being_asked_loses_its_connection() -> None:
+def test_a_connection_with_unsolicited_data_is_closed() -> None:
     async def converse(talk: Talk) -> None:
         await talk.asked()
         await talk.say(OK)
@@ -136,12 +137,12 @@ def test_a_server_that_speaks_without_being_asked_loses_its_connection() -> None
     asyncio.run(scenario())
 
 
-def test_connections_that_nobody_uses_are_closed() -> None:
+def test_idle_connections_are_closed() -> None:
     async def scenario() -> None:
         async with speaking(always(OK)) as server:
             pool = server.pool(idle_timeout=0.05)
             await asyncio.gather(*(ask(pool) for _ in range(5)))
-            assert server.open == 5
+            assert server.connections == 5  # the first may be closed already
             await until(lambda: server.open == 0)
             assert (await ask(pool)).body == b"ok"
             await pool.close()
@@ -171,7 +172,7 @@ def test_a_thousand_requests_at_once_share_a_few_connections_in_their_order() ->
     asyncio.run(scenario())
 
 
-def test_requests_that_wait_are_made_when_connections_break() -> None:
+def test_waiting_requests_are_sent_on_new_connections_when_others_close() -> None:
     async def scenario() -> None:
         async with speaking(once(OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))) as server:
             pool = server.pool(max_connections=2)
@@ -183,9 +184,9 @@ def test_requests_that_wait_are_made_when_connections_break() -> None:
     asyncio.run(scenario())
 
 
-def test_requests_that_wait_hear_of_it_when_no_connection_can_be_made() -> None:
+def test_waiting_requests_fail_when_no_connection_can_be_made() -> None:
     async def scenario() -> None:
-        pool = ConnectionPool(Address("http", "127.0.0.1", a_port_without_a_server(), "/"), max_connections=2)
+        pool = ConnectionPool(Address("http", "127.0.0.1", free_port(), "/"), max_connections=2)
         async with asyncio.timeout(DEADLINE):
             outcomes = await asyncio.gather(*(ask(pool) for _ in range(10)), return_exceptions=True)
         assert [str(outcome) for outcome in outcomes] == ["the connection was refused"] * 10
@@ -194,7 +195,7 @@ def test_requests_that_wait_hear_of_it_when_no_connection_can_be_made() -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_urgent_does_not_wait_for_what_is_not() -> None:
+def test_urgent_requests_do_not_wait_for_others() -> None:
     async def converse(talk: Talk) -> None:
         if b"/slow" in await talk.asked():
             await talk.ended()
@@ -219,10 +220,10 @@ def test_what_is_urgent_does_not_wait_for_what_is_not() -> None:
     asyncio.run(scenario())
 
 
-# Giving up
+# Cancelling
 
 
-def test_a_response_that_trickles_in_is_given_up_and_its_connection_closed() -> None:
+def test_a_cancelled_slow_response_closes_its_connection() -> None:
     async def converse(talk: Talk) -> None:
         await talk.asked()
         await talk.say(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"x")
@@ -243,7 +244,7 @@ def test_a_response_that_trickles_in_is_given_up_and_its_connection_closed() -> 
     asyncio.run(scenario())
 
 
-def test_giving_up_what_is_over_leaves_the_next_request_alone() -> None:
+def test_cancelling_a_finished_request_does_not_affect_the_next_one() -> None:
     async def scenario() -> None:
         async with speaking(always(OK)) as server:
             pool = server.pool()
@@ -259,7 +260,7 @@ def test_giving_up_what_is_over_leaves_the_next_request_alone() -> None:
     asyncio.run(scenario())
 
 
-def test_a_request_that_waits_or_connects_can_be_given_up() -> None:
+def test_a_waiting_or_connecting_request_can_be_cancelled() -> None:
     async def scenario() -> None:
         async with speaking(always(OK)) as server:
             pool = server.pool(max_connections=1)
@@ -276,7 +277,7 @@ def test_a_request_that_waits_or_connects_can_be_given_up() -> None:
     asyncio.run(scenario())
 
 
-def test_closing_ends_everything_that_waits() -> None:
+def test_closing_ends_all_waiting_requests() -> None:
     async def converse(talk: Talk) -> None:
         await talk.asked()
         await talk.ended()
@@ -300,7 +301,7 @@ def test_closing_ends_everything_that_waits() -> None:
 # Making connections
 
 
-def test_a_name_that_nobody_knows_is_one_sentence() -> None:
+def test_an_unknown_name_is_an_error() -> None:
     async def scenario() -> None:
         pool = ConnectionPool(Address("http", "nobody.invalid", 80, "/"))
         with pytest.raises(HttpError, match="its name is not known") as caught:
@@ -311,7 +312,7 @@ def test_a_name_that_nobody_knows_is_one_sentence() -> None:
     asyncio.run(scenario())
 
 
-def test_a_connection_that_takes_too_long_is_given_up() -> None:
+def test_a_connection_that_takes_too_long_times_out() -> None:
     async def scenario() -> None:
         async with speaking(lambda talk: talk.ended()) as server:
             pool = ConnectionPool(Address("https", "127.0.0.1", server.port, "/"), connect_timeout=0.2)
@@ -329,7 +330,7 @@ def has_ipv6() -> bool:
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
-def test_ipv6_is_spoken() -> None:
+def test_ipv6_addresses_are_connected() -> None:
     async def scenario() -> None:
         async with speaking(always(OK), host="::1") as server:
             pool = ConnectionPool(parse_address(f"http://[::1]:{server.port}/"))
@@ -340,7 +341,7 @@ def test_ipv6_is_spoken() -> None:
 
 
 def certificate(folder: Path, *names: str) -> Path:
-    """A file with a key and a certificate for this machine, and for names, that it signed itself."""
+    """A file with a key and a self-signed certificate for this machine and for names."""
     owners = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), *map(x509.DNSName, names)]
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
@@ -362,7 +363,7 @@ def certificate(folder: Path, *names: str) -> Path:
 
 
 @pytest.mark.parametrize("is_trusted", [True, False])
-def test_tls_is_spoken_with_whoever_is_trusted(is_trusted: bool, tmp_path: Path) -> None:
+def test_tls_needs_a_trusted_certificate(is_trusted: bool, tmp_path: Path) -> None:
     own = certificate(tmp_path)
     theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     theirs.load_cert_chain(own)
@@ -384,7 +385,7 @@ def test_tls_is_spoken_with_whoever_is_trusted(is_trusted: bool, tmp_path: Path)
     asyncio.run(scenario())
 
 
-def test_a_server_without_tls_is_told_from_one_that_is_not_there() -> None:
+def test_a_server_without_tls_is_an_error_that_says_so() -> None:
     async def scenario() -> None:
         async with speaking(lambda talk: talk.say(b"220 ready\r\n")) as server:
             pool = ConnectionPool(Address("https", "127.0.0.1", server.port, "/"))

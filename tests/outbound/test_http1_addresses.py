@@ -1,4 +1,4 @@
-"""Where URLs lead, and where redirections may."""
+"""The parsing of URLs, and allowed redirects."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_url_has_a_host_and_a_target(url: str, authority: str, target: str) ->
         "http://[::1/",
     ],
 )
-def test_a_url_that_leads_nowhere_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(HttpError, match="the address is not valid") as caught:
         parse_address(url)
 
@@ -71,7 +71,7 @@ def test_a_name_and_a_password_in_a_url_are_credentials() -> None:
         ("//example.com/mcp", "/mcp"),
     ],
 )
-def test_a_redirection_to_the_same_origin_leads_on(location: str, target: str) -> None:
+def test_a_redirect_to_the_same_origin_is_followed(location: str, target: str) -> None:
     there = parse_address("http://example.com/a/b").resolve_redirect(location)
 
     assert there is not None
@@ -91,5 +91,5 @@ def test_a_redirection_to_the_same_origin_leads_on(location: str, target: str) -
         "http://[::1/",
     ],
 )
-def test_a_redirection_to_another_origin_leads_nowhere(location: str) -> None:
+def test_a_redirect_to_another_origin_is_not_followed(location: str) -> None:
     assert parse_address("http://example.com/a/b").resolve_redirect(location) is None

@@ -1,4 +1,4 @@
-"""One connection: responses in every form, however they are cut, and those that nobody should accept."""
+"""One connection: responses in every form and split at any place, and invalid responses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHOLE = {"chunked": CHUNKED, "sized": SIZED, "announced": ANNOUNCED + SIZED, "no
 
 
 async def fed(pieces: list[bytes], most: int = 1000) -> tuple[Caught, list[Connection]]:
-    """What a connection makes of bytes that come in these pieces, and whether it can be used again."""
+    """The outcome of a connection that receives these pieces, and whether it can be reused."""
     ours, theirs = socket.socketpair()
     freed: list[Connection] = []
     lost = asyncio.Event()
@@ -51,7 +51,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("data", WHOLE.values(), ids=WHOLE.keys())
-def test_a_response_is_read_the_same_wherever_it_is_cut_in_two(data: bytes) -> None:
+def test_a_response_can_be_split_in_two_at_any_byte(data: bytes) -> None:
     async def scenario() -> None:
         for place in range(len(data)):
             caught, freed = await fed(cut(data, [place]))
@@ -64,7 +64,7 @@ def test_a_response_is_read_the_same_wherever_it_is_cut_in_two(data: bytes) -> N
 
 
 @given(st.sampled_from(sorted(WHOLE)), st.lists(st.integers(0, 400)))
-def test_a_response_is_read_the_same_however_it_is_cut(name: str, places: list[int]) -> None:
+def test_a_response_can_be_split_into_any_pieces(name: str, places: list[int]) -> None:
     data = WHOLE[name]
 
     async def scenario() -> None:
@@ -76,7 +76,7 @@ def test_a_response_is_read_the_same_however_it_is_cut(name: str, places: list[i
     asyncio.run(scenario())
 
 
-def test_a_response_that_comes_byte_by_byte_is_read() -> None:
+def test_a_response_can_arrive_byte_by_byte() -> None:
     caught, freed = asyncio.run(fed([bytes([byte]) for byte in CHUNKED]))
 
     assert caught.response is not None
@@ -87,7 +87,7 @@ def test_a_response_that_comes_byte_by_byte_is_read() -> None:
 
 
 @given(st.lists(st.binary(max_size=40)))
-def test_whatever_a_server_sends_is_a_response_or_a_problem(pieces: list[bytes]) -> None:
+def test_any_bytes_are_a_response_or_an_error(pieces: list[bytes]) -> None:
     caught, _ = asyncio.run(fed(pieces))
 
     assert (caught.response is None) != (caught.problem is None)
@@ -109,7 +109,7 @@ def test_whatever_a_server_sends_is_a_response_or_a_problem(pieces: list[bytes])
         (b"", "without a response"),
     ],
 )
-def test_what_is_no_response_is_refused_in_a_few_words(answer: bytes, said: str) -> None:
+def test_an_invalid_response_is_refused_with_the_reason(answer: bytes, said: str) -> None:
     async def scenario() -> None:
         async with speaking(once(answer)) as server:
             pool = server.pool()
@@ -143,7 +143,7 @@ def flood(beginning: bytes, piece: bytes) -> Converse:
     ],
     ids=["headers", "a header", "a reason", "announcements", "trailers", "an extension"],
 )
-def test_a_head_without_an_end_is_refused(beginning: bytes, piece: bytes) -> None:
+def test_an_endless_head_is_refused(beginning: bytes, piece: bytes) -> None:
     async def scenario() -> None:
         async with speaking(flood(beginning, piece)) as server:
             pool = server.pool()
@@ -182,7 +182,7 @@ def test_a_body_over_the_limit_is_refused_and_the_connection_closed(answer: byte
     asyncio.run(scenario())
 
 
-def test_a_body_at_the_limit_is_taken() -> None:
+def test_a_body_at_the_limit_is_accepted() -> None:
     async def scenario() -> None:
         async with speaking(always(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", b"x" * 50, b"x" * 50)) as server:
             pool = server.pool(max_body=100)
@@ -192,7 +192,7 @@ def test_a_body_at_the_limit_is_taken() -> None:
     asyncio.run(scenario())
 
 
-def test_a_limit_is_told_in_the_unit_that_fits() -> None:
+def test_a_limit_is_shown_in_a_suitable_unit() -> None:
     assert str(TooLarge(64 * 1024 * 1024)) == "more than 64 MiB"
     assert str(TooLarge(100)) == "more than 100 bytes"
 
@@ -207,7 +207,7 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
     asyncio.run(scenario())
 
 
-def test_what_a_reader_raises_is_what_went_wrong() -> None:
+def test_an_exception_of_a_reader_is_the_outcome() -> None:
     class Picky(Caught):
         def on_head(self, response: object) -> None:
             raise LookupError("not this one")

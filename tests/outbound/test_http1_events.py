@@ -1,4 +1,4 @@
-"""Server-sent events: the same whatever their line ends are and wherever they are cut."""
+"""Server-sent events with any line ends, split at any place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def found(pieces: list[bytes]) -> list[bytes]:
 
 
 @given(st.sampled_from([b"\n", b"\r\n", b"\r"]), st.lists(st.integers(0, 200)))
-def test_events_are_found_however_they_are_cut(line_end: bytes, places: list[int]) -> None:
+def test_events_can_be_split_into_any_pieces(line_end: bytes, places: list[int]) -> None:
     data = STREAM.replace(b"\n", line_end)
     edges = [0, *sorted({place % len(data) for place in places}), len(data)]
 
@@ -58,7 +58,7 @@ def test_an_event_over_the_limit_is_refused(pieces: list[bytes]) -> None:
             events.feed(piece)
 
 
-def test_a_stream_of_small_events_may_be_as_long_as_it_likes() -> None:
+def test_a_stream_of_small_events_has_no_limit() -> None:
     seen: list[bytes] = []
     events = EventStream(seen.append, max_bytes=100)
 

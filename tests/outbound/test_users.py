@@ -1,4 +1,4 @@
-"""Everything in the hub that fetches something uses the proxy that the environment names."""
+"""Every outbound request of the hub uses the proxy of the environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from waypost.identity.oauth import KeySource
 from waypost.outbound.egress import EgressFailed
 from waypost.policy.anchors import _request_stamp
 
-# None of them gets further than the tunnel: what the proxy leads to hangs up.
+# All of them stop at the tunnel: the server behind the proxy closes the connection.
 
 
 async def fetch_keys() -> None:

@@ -1,4 +1,4 @@
-"""A guarded hub, the two people it lets in, and tools that call others."""
+"""A hub with a guard, its two principals, and tools that call others."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def key_of(who: Principal) -> str:
 
 
 def hub_for(*principals: Principal, **options: Any) -> Hub:
-    """A hub that lets in who is named, by key."""
+    """A hub that accepts a key of each of these principals."""
     keys = [Key(one.id, digest(key_of(one)), one.roles, one.permissions) for one in principals or (ANN, BOB)]
     return Hub("guarded", version="1", auth=Authentication(keys), **options)
 
 
 async def ask(web: Web, who: Principal, method: str, /, **params: Any) -> Json:
-    """The answer to a request of somebody, result or error."""
+    """Send a request as a principal and return its result or error."""
     call = await web.modern(method, params, {"authorization": f"Bearer {key_of(who)}"})
     answer: Json = call.json
     found: Json = answer.get("result") or answer["error"]
@@ -38,13 +38,13 @@ async def ask(web: Web, who: Principal, method: str, /, **params: Any) -> Json:
 
 
 async def says(web: Web, who: Principal, name: str, **arguments: Any) -> str:
-    """What comes of a call, in one sentence."""
+    """Call a tool and return its text, or the code and message of the error."""
     answer = await ask(web, who, "tools/call", name=name, arguments=arguments)
     return f"{answer['code']} {answer['message']}" if "code" in answer else str(answer["content"][0]["text"])
 
 
 async def pass_on(args: Json, ctx: Context) -> Result | str:
-    """Call the rest of a path, one through the other; ask for the permissions at its end."""
+    """Require the permissions in `needs`, then call the next tool of the path with the rest of it."""
     for permission in args.get("needs", ()):
         ctx.require(permission)
     path = args.get("path", [])
@@ -58,14 +58,14 @@ def add(
     owner: str | None = "dynamic",
     does: Callable[[Json, Context], Awaitable[Result | str]] = pass_on,
 ) -> None:
-    """A tool that calls others, as skills are in the registry."""
+    """Register a tool that calls others, like a skill."""
     options = parse_options({"name": name, "input_schema": {"type": "object"}}, name, ToolOptions)
     capability = tool_from_function(does, options).capability
     hub.registry.add([replace(capability, owner=owner, permissions=tuple(permissions))])
 
 
 async def recorded(hub: Hub) -> list[Json]:
-    """What is on record about calls, the first first."""
+    """The audit entries of calls, oldest first."""
     assert hub.guard.audit is not None
     await hub.guard.audit.written()
     entries = [entry.value for entry in await hub.store.audit.latest(1000)]

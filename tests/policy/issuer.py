@@ -1,4 +1,4 @@
-"""An authorization server on loopback, its keys, and a clock that moves when told."""
+"""An authorization server on loopback, its keys, and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Clock:
-    """Time that passes only when it is moved on."""
+    """A clock that moves only when the test sets it."""
 
     def __init__(self, now: float = NOW) -> None:
         self.now = now
@@ -40,7 +40,7 @@ class Clock:
 
 @cache
 def private_key(name: str) -> PrivateKey:
-    """A signing key for each name, whose kind the name begins with."""
+    """The signing key of a name, which begins with the kind of the key."""
     if name.startswith("ec"):
         return ec.generate_private_key(ec.SECP256R1())
     if name.startswith("ed448"):
@@ -60,7 +60,7 @@ def encoded_number(number: int, size: int | None = None) -> str:
 
 
 def signature(name: str, text: bytes) -> bytes:
-    """What the key of that name signs a text with, written without a library for tokens."""
+    """Sign a text with the key of that name, without a token library."""
     key = private_key(name)
     if isinstance(key, rsa.RSAPrivateKey):
         return key.sign(text, padding.PKCS1v15(), SHA256())
@@ -102,7 +102,7 @@ def key_set(*names: str) -> dict[str, Any]:
 
 
 def claims(**changed: Any) -> dict[str, Any]:
-    """What a good token says; `None` leaves a claim out."""
+    """The claims of a valid token; `None` leaves a claim out."""
     good = {
         "iss": ISSUER,
         "aud": RESOURCE,
@@ -116,7 +116,7 @@ def claims(**changed: Any) -> dict[str, Any]:
 
 
 def token(name: str = "rsa", *, header: dict[str, Any] | None = None, **changed: Any) -> str:
-    """A signed token, good but for what is changed."""
+    """A signed token, valid except for the changed claims."""
     headers = {"alg": algorithm(name), "kid": name, "typ": "at+jwt", **(header or {})}
     return signed(name, headers, json.dumps(claims(**changed)).encode())
 
@@ -126,14 +126,14 @@ def bearer(credential: str) -> dict[bytes, bytes]:
 
 
 def authentication(clock: Clock | None = None, **settings: Any) -> Authentication:
-    """A resource server that trusts the key `rsa`, unless told otherwise."""
+    """A resource server that trusts the key `rsa`, by default."""
     clock = clock or Clock()
     given: dict[str, Any] = {"issuer": ISSUER, "resource": RESOURCE, "jwks": key_set("rsa"), **settings}
     return Authentication(oauth=OAuthSettings(**given), clock=clock)
 
 
 async def refused(auth: Authentication, headers: dict[bytes, bytes]) -> Unauthorized:
-    """The refusal that a request gets; being let in is a failure."""
+    """The refusal of a request; fails if the request is accepted."""
     try:
         principal = await auth.authenticate(headers)
     except Unauthorized as refusal:
@@ -142,7 +142,7 @@ async def refused(auth: Authentication, headers: dict[bytes, bytes]) -> Unauthor
 
 
 class Server:
-    """Answers every request with `answer`, and keeps what was asked."""
+    """Answers every request with `answer`, and records the requests."""
 
     def __init__(self) -> None:
         self.url = ""

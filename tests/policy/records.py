@@ -1,4 +1,4 @@
-"""Records for an audit, a log that writes them, and what is kept of them."""
+"""Audit records, a log that writes them, and the entries in the store."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def record(number: int, **values: Any) -> Record:
 
 
 def chains_in(store: Store) -> AuditChains:
-    """The chains of a store, under a secret; one in memory has another for each of them."""
+    """The audit chains of a store, signed with a fixed secret."""
     chains = AuditChains(store, SECRET)
     chains._secret = SECRET
     return chains
 
 
 async def verify(store: Store) -> Verdict:
-    """What is wrong with the audit in a store."""
+    """Verify the audit of a store."""
     return await chains_in(store).verify()
 
 
@@ -57,7 +57,7 @@ def kept(chain: list[AuditEntry]) -> list[str]:
 
 
 def blocked(tmp_path: Path) -> tuple[Store, Callable[[], None]]:
-    """A store that cannot be used until a file that is in its way is gone."""
+    """A store that cannot be opened until the returned function removes an obstructing file."""
     obstacle = tmp_path / "data"
     obstacle.write_text("in the way")
     return Store(SqliteDatabase(obstacle / "store.db")), obstacle.unlink

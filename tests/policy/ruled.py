@@ -1,4 +1,4 @@
-"""Two who ask, and what one rule says to them."""
+"""Two principals, and the reason with which one rule denies a call."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def reason(
     clock: Clock | None = None,
     **options: Any,
 ) -> str:
-    """What a rule says against a question, or nothing."""
+    """The reason why a rule denies a question, or an empty text."""
     policy = Policy([Rule(name="r", type=type, config=config or {}, **options)], clock=clock or Clock())
     return policy.decide(Question(principal, capability, chain, permission)).reason

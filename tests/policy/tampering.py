@@ -1,4 +1,4 @@
-"""What somebody who can write to the file of an audit could do to it."""
+"""Changes that an attacker with write access could make to the file of an audit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 
 Line = list[Any]
-"""An entry in its block: time, principal, capability, decision, what it says, digest."""
+"""An entry in its block: time, principal, capability, decision, content, digest."""
 AT, PRINCIPAL, CAPABILITY, DECISION, SAID, DIGEST = range(6)
 
 
@@ -38,26 +38,26 @@ def with_store(file: Path, work: Callable[[Store], Any]) -> Any:
 
 
 def verdict(file: Path) -> Verdict:
-    """What a check of the audit in a file finds."""
+    """Verify the audit in a file."""
     found: Verdict = with_store(file, verify)
     return found
 
 
 def change(file: Path, statement: str, *given: Any) -> int:
-    """Do with the file what the hub would not."""
+    """Run a statement on the file, and return the number of changed rows."""
     with closing(apsw.Connection(str(file))) as connection:
         connection.execute(statement, given)
         return connection.changes()
 
 
 def written_in(file: Path) -> list[str]:
-    """The chains of a file, the first written first."""
+    """The chains of a file, oldest first."""
     with closing(apsw.Connection(str(file))) as connection:
         return [row[0] for row in connection.execute("SELECT chain FROM audit GROUP BY chain ORDER BY min(rowid)")]
 
 
 def entries_in(file: Path, chain: str) -> list[tuple[int, int, Line]]:
-    """The entries of a chain, each with the numbers of its block and its own."""
+    """The entries of a chain: number of the block, number of the entry, line."""
     with closing(apsw.Connection(str(file))) as connection:
         rows = list(connection.execute("SELECT number, entries FROM audit WHERE chain = ? ORDER BY number", (chain,)))
     return [
@@ -67,10 +67,10 @@ def entries_in(file: Path, chain: str) -> list[tuple[int, int, Line]]:
     ]
 
 
-def file_anew(file: Path, chain: str, entries: list[tuple[int, int, Line]]) -> None:
-    """Put entries in the place of those of a chain, each block filed under what is in it then."""
+def rewrite_chain(file: Path, chain: str, entries: list[tuple[int, int, Line]]) -> None:
+    """Replace the entries of a chain, with index columns that fit the new blocks."""
     change(file, "DELETE FROM audit WHERE chain = ?", chain)
-    # Numbers without a gap have the same distance from their places.
+    # Consecutive numbers have the same distance from their positions.
     for _, some in groupby(enumerate(entries), key=lambda placed: (placed[1][0], placed[1][1] - placed[0])):
         block = [entry for _, entry in some]
         lines = [line for _, _, line in block]
@@ -79,18 +79,18 @@ def file_anew(file: Path, chain: str, entries: list[tuple[int, int, Line]]) -> N
         change(file, "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?)", chain, block[0][1], *filed, text)
 
 
-def spoil(file: Path, chain: str, number: int, spoilt: Callable[[Line], None]) -> None:
-    """Change an entry where it stands, and file its block under what it says then."""
+def change_entry(file: Path, chain: str, number: int, spoilt: Callable[[Line], None]) -> None:
+    """Change an entry in place, with index columns that fit the changed block."""
     entries = entries_in(file, chain)
     for _, own, line in entries:
         if own == number:
             spoilt(line)
-    file_anew(file, chain, entries)
+    rewrite_chain(file, chain, entries)
 
 
-def take_out(file: Path, chain: str, numbers: Collection[int]) -> None:
-    """Take entries out, the others as they were."""
-    file_anew(file, chain, [entry for entry in entries_in(file, chain) if entry[1] not in numbers])
+def remove_entries(file: Path, chain: str, numbers: Collection[int]) -> None:
+    """Remove entries and leave the others unchanged."""
+    rewrite_chain(file, chain, [entry for entry in entries_in(file, chain) if entry[1] not in numbers])
 
 
 def copied(file: Path, name: object) -> Path:
@@ -99,7 +99,7 @@ def copied(file: Path, name: object) -> Path:
 
 
 def set_to(place: int, value: Any) -> Callable[[Line], None]:
-    """Put something else in one place of an entry."""
+    """Set one field of an entry."""
 
     def spoilt(line: Line) -> None:
         line[place] = value
@@ -107,28 +107,28 @@ def set_to(place: int, value: Any) -> Callable[[Line], None]:
     return spoilt
 
 
-def turn(line: Line) -> None:
-    """Turn the decision it is filed under."""
+def invert_decision(line: Line) -> None:
+    """Invert the indexed decision."""
     line[DECISION] = "allow" if line[DECISION] == "deny" else "deny"
 
 
-def turn_altogether(line: Line) -> None:
-    """Turn the decision, and what it says of it."""
-    turn(line)
+def invert_decision_everywhere(line: Line) -> None:
+    """Invert the decision, both indexed and in the content."""
+    invert_decision(line)
     line[SAID]["decision"] = line[DECISION]
 
 
-def say_otherwise(line: Line) -> None:
-    """Change what it says came of it."""
+def change_outcome(line: Line) -> None:
+    """Change the outcome in the content."""
     line[SAID]["outcome"] = "error"
 
 
 def rename(line: Line) -> None:
-    """Change what was called, wherever it stands."""
+    """Change the capability, both indexed and in the content."""
     line[CAPABILITY] = line[SAID]["capability"] = "other"
 
 
 def forge(line: Line) -> None:
-    """Change what it says and make its own digest up; it is not known where it stands."""
+    """Change the outcome and compute a digest without the position of the entry."""
     line[SAID]["outcome"] = "error"
     line[DIGEST] = hashlib.sha256(msgspec.json.encode(line[SAID])).hexdigest()

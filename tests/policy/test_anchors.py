@@ -1,4 +1,4 @@
-"""Anchors of the audit: stamps of a real authority (`openssl ts`), and what is found when one does not fit."""
+"""Anchors of the audit: timestamps of a real authority (`openssl ts`), and the detection of wrong ones."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authority]:
 
 
 async def stamped(store: Store, settings: Anchor) -> None:
-    """Write a chain, and have its end stamped at once."""
+    """Write a chain and timestamp its end at once."""
     waiting: list[Any] = []
 
     class Now(Anchors):
@@ -138,7 +138,7 @@ async def test_the_end_of_a_chain_is_stamped_and_the_stamp_is_checked(authority:
 
 
 @asynchronous
-async def test_a_chain_that_was_written_again_with_the_secret_does_not_fit_its_stamp(
+async def test_a_chain_that_was_rewritten_with_the_secret_does_not_match_its_timestamp(
     authority: Authority, tmp_path: Path
 ) -> None:
     store = Store(SqliteDatabase(tmp_path / "store.db"))

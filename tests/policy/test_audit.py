@@ -1,4 +1,4 @@
-"""The audit on its way to where it is kept: in chains and in order, or as lines."""
+"""Writing the audit: in order, in chains of the store or as lines."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_the_latest_of_one_decision_can_be_asked_for() -> None:
 
 
 @asynchronous
-async def test_two_who_write_have_two_chains() -> None:
+async def test_two_writers_have_two_chains() -> None:
     store = Store(SqliteDatabase())
     await asyncio.gather(
         written(store, *(record(number) for number in range(300))),
@@ -85,7 +85,7 @@ async def test_two_who_write_have_two_chains() -> None:
 
 
 @asynchronous
-async def test_a_chain_begins_with_the_ends_of_those_that_are_there() -> None:
+async def test_a_chain_begins_with_the_ends_of_the_existing_chains() -> None:
     store = Store(SqliteDatabase())
     await written(store, record(1), record(2))
     [(older, chain)] = (await entries(store)).items()
@@ -112,7 +112,7 @@ async def test_a_hub_that_starts_again_writes_a_new_chain(tmp_path: Path) -> Non
 
 
 @asynchronous
-async def test_what_a_hub_did_last_is_on_record_when_it_has_stopped(tmp_path: Path) -> None:
+async def test_a_stopped_hub_has_written_all_records(tmp_path: Path) -> None:
     hub = Hub("h", version="1", audit="store", store=Store(SqliteDatabase(tmp_path / "store.db")), data_dir=tmp_path)
     hub.tool(lambda: "x", name="x")
     async with in_session(hub) as peer:
@@ -126,7 +126,7 @@ async def test_what_a_hub_did_last_is_on_record_when_it_has_stopped(tmp_path: Pa
 
 
 @asynchronous
-async def test_every_record_that_is_waited_for_is_written() -> None:
+async def test_all_records_are_written_while_the_log_is_flushed_in_between() -> None:
     store = Store(SqliteDatabase())
     log = log_to(store)
     for number in range(30):
@@ -141,7 +141,7 @@ async def test_every_record_that_is_waited_for_is_written() -> None:
 
 
 def served(hub: Hub) -> None:
-    """Have a hub answer two calls and stop."""
+    """Let a hub answer two calls and stop."""
     hub.tool(lambda: "x", name="x")
     hub.tool(lambda: "y", name="y", permissions=["nobody"])
 
@@ -153,7 +153,7 @@ def served(hub: Hub) -> None:
     asyncio.run(calls())
 
 
-def told(lines: str) -> list[tuple[str, str, str]]:
+def parse_entries(lines: str) -> list[tuple[str, str, str]]:
     shown = [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
     return [(one["capability"], one["decision"], one["outcome"]) for one in shown]
 
@@ -164,7 +164,7 @@ def test_the_audit_may_be_lines_in_a_file_of_its_owner_alone(tmp_path: Path) -> 
         served(hub)
 
     file = tmp_path / "data" / FILE
-    assert told(file.read_text()) == [("x", "allow", "ok"), ("y", "deny", "denied")] * 2
+    assert parse_entries(file.read_text()) == [("x", "allow", "ok"), ("y", "deny", "denied")] * 2
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "hunter2" not in file.read_text()
 
@@ -173,11 +173,11 @@ def test_the_audit_may_be_lines_on_stderr(capsys: pytest.CaptureFixture[str]) ->
     served(Hub("h", version="1", audit="stderr"))
 
     out, err = capsys.readouterr()
-    assert told(err) == [("x", "allow", "ok"), ("y", "deny", "denied")]
+    assert parse_entries(err) == [("x", "allow", "ok"), ("y", "deny", "denied")]
     assert out == ""
 
 
-def test_no_audit_is_no_writer() -> None:
+def test_without_an_audit_there_is_no_writer() -> None:
     assert writer("none", chains_in(Store(SqliteDatabase())), Path()) is None
 
 

@@ -1,4 +1,4 @@
-"""While the audit cannot be written nothing is lost, and in the end nothing is done."""
+"""While the audit cannot be written, records wait, and calls are refused once too many wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from waypost.stores.store import Store
 
 
 @asynchronous
-async def test_while_the_store_is_away_records_wait(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_records_wait_while_the_store_is_unavailable(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, come_back = blocked(tmp_path)
     log = log_to(store)
     for number in range(5):
@@ -38,7 +38,7 @@ async def test_while_the_store_is_away_records_wait(tmp_path: Path, caplog: pyte
 
 
 @asynchronous
-async def test_a_store_that_goes_away_in_the_middle_leaves_no_gap() -> None:
+async def test_a_store_that_fails_between_two_records_leaves_no_gap() -> None:
     is_away = False
 
     def at(point: Point) -> None:
@@ -65,7 +65,7 @@ async def test_a_store_that_goes_away_in_the_middle_leaves_no_gap() -> None:
 @pytest.mark.parametrize("lost", [1, 2])
 @pytest.mark.parametrize("grows", [False, True])
 @asynchronous
-async def test_a_commit_nobody_heard_of_breaks_no_chain(
+async def test_an_unacknowledged_commit_does_not_break_the_chain(
     lost: int, grows: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     commits = 0
@@ -95,7 +95,37 @@ async def test_a_commit_nobody_heard_of_breaks_no_chain(
 
 
 @asynchronous
-async def test_a_hub_stops_soon_though_its_store_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_records_are_written_once_although_the_deletion_of_old_entries_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    is_away = fails_after_a_commit = False
+
+    def at(point: Point) -> None:
+        nonlocal is_away
+        if is_away and point == "begun":
+            raise OSError("gone")
+        is_away = fails_after_a_commit and point == "committed"
+
+    store = Store(SqliteDatabase(at=at))
+    chains = chains_in(store)
+    log = AuditLog(chains, asyncio.create_task)
+    log.add(record(0))
+    await log.written()
+    fails_after_a_commit = True
+    chains._max_bytes = 1
+    log.add(record(1))
+    await until(lambda: "gone" in caplog.text)
+    is_away = fails_after_a_commit = False
+    await log.written()
+
+    [chain] = (await entries(store)).values()
+    assert kept(chain) == ["tool0", "tool1"]
+    assert (await verify(store)).problems == []
+    await store.close()
+
+
+@asynchronous
+async def test_a_hub_stops_although_its_store_is_unavailable(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, _ = blocked(tmp_path)
     hub = Hub("h", version="1", audit="store", store=store, data_dir=tmp_path / "hub")
     hub.tool(lambda: "x", name="x")
@@ -106,9 +136,7 @@ async def test_a_hub_stops_soon_though_its_store_is_away(tmp_path: Path, caplog:
 
 
 @asynchronous
-async def test_a_hub_that_is_stopped_and_started_again_goes_on_recording(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_restarted_hub_continues_to_write_the_audit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     is_away = False
 
     def at(point: Point) -> None:
@@ -139,7 +167,7 @@ async def test_a_hub_that_is_stopped_and_started_again_goes_on_recording(
 
 
 @asynchronous
-async def test_what_could_not_be_written_before_a_stop_is_written_after_a_start(
+async def test_records_that_could_not_be_written_before_a_stop_are_written_after_a_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audits, "MAX_WAITING_RECORDS", 3)
@@ -163,7 +191,7 @@ async def test_what_could_not_be_written_before_a_stop_is_written_after_a_start(
 
 
 @asynchronous
-async def test_a_log_that_was_stopped_writes_again_once_somebody_looks_for_room(
+async def test_a_stopped_log_writes_again_after_a_check_for_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audits, "MAX_WAITING_RECORDS", 1)
@@ -201,7 +229,7 @@ async def test_calls_fail_when_too_many_records_wait(tmp_path: Path, monkeypatch
 
 
 @asynchronous
-async def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_writing_to_a_file_is_retried(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     obstacle = tmp_path / "data"
     await asyncio.to_thread(obstacle.write_text, "in the way")
     lines = writer("file", chains_in(Store(SqliteDatabase())), obstacle)
@@ -216,7 +244,7 @@ async def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path, capl
 
 
 @asynchronous
-async def test_whatever_a_writer_fails_with_the_next_record_is_tried() -> None:
+async def test_an_unexpected_error_of_the_writer_does_not_prevent_the_next_write() -> None:
     class Broken:
         def __init__(self) -> None:
             self.tries = 0

@@ -1,4 +1,4 @@
-"""Capability tokens: only ever narrowed, and refused when anything about them is not as it was minted."""
+"""Capability tokens can be narrowed but not widened, and are refused after any other change."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def written(parts: Any, signature: str) -> str:
 
 
 def sealed(*parts: list[Any]) -> str:
-    """A token with parts that nobody would mint, signed as it must be."""
+    """A correctly signed token with parts that `mint` would not produce."""
     return TOKENS._sealed(["nonce", *parts])
 
 
-def test_a_token_grants_what_it_was_minted_for() -> None:
+def test_a_token_grants_the_permissions_it_was_minted_for() -> None:
     token = TOKENS.mint(["llm", "web_read"], depth=3, expires_at=NOW + 60, audience="here", run="r1")
 
     assert rights(token, depth=3) == Rights(frozenset({"llm", "web_read"}), "r1")
@@ -59,7 +59,7 @@ def test_a_token_without_permissions_grants_nothing() -> None:
     assert rights(sealed(["depth", 3])).permissions == frozenset()
 
 
-def test_what_is_not_granted_is_refused_by_name() -> None:
+def test_a_permission_that_is_not_granted_is_named_in_the_refusal() -> None:
     granted = rights(TOKENS.mint(["llm"]))
 
     granted.require("llm")
@@ -67,11 +67,11 @@ def test_what_is_not_granted_is_refused_by_name() -> None:
         granted.require("web_read")
 
 
-def test_no_two_tokens_are_alike() -> None:
+def test_every_token_is_unique() -> None:
     assert len({TOKENS.mint(["llm"]) for _ in range(50)}) == 50
 
 
-def test_a_token_can_be_sent_anywhere_as_it_is() -> None:
+def test_a_token_consists_of_url_safe_characters() -> None:
     assert set(TOKENS.mint(["äöü", "llm"], run="lauf/1")) <= set(ALPHABET + ".")
 
 
@@ -111,13 +111,13 @@ def test_a_token_expires_at_its_second() -> None:
     assert refusal(token, tokens=tokens) == "capability token expired"
 
 
-def test_an_expiry_cannot_be_put_off() -> None:
+def test_narrowing_cannot_extend_an_expiry() -> None:
     assert refusal(TOKENS.narrow(TOKENS.mint(["llm"], expires_at=NOW), expires_at=NOW + 99)) == (
         "capability token expired"
     )
 
 
-def test_a_depth_is_the_last_one_that_is_good() -> None:
+def test_a_depth_limit_is_inclusive() -> None:
     token = TOKENS.mint(["llm"], depth=3)
 
     assert rights(token, depth=3)
@@ -125,7 +125,7 @@ def test_a_depth_is_the_last_one_that_is_good() -> None:
     assert refusal(TOKENS.narrow(token, depth=9), depth=4) == "token max depth exceeded"
 
 
-def test_a_token_for_somebody_else_is_refused() -> None:
+def test_a_token_for_another_audience_is_refused() -> None:
     assert refusal(TOKENS.mint(["llm"], audience="there")) == "token is for another audience"
     assert refusal(TOKENS.narrow(TOKENS.mint(["llm"], audience="here"), audience="there")) == (
         "token is for another audience"
@@ -140,7 +140,7 @@ def test_a_token_belongs_to_one_run() -> None:
 
 
 @given(st.text().filter(lambda kind: kind not in ("permissions", "expires_at", "depth", "audience", "run")))
-def test_a_caveat_nobody_knows_denies(kind: str) -> None:
+def test_an_unknown_caveat_is_refused(kind: str) -> None:
     assert refusal(sealed(["permissions", ["llm"]], [kind, True])) == f"unknown caveat {kind}"
 
 
@@ -160,7 +160,7 @@ def test_a_caveat_nobody_knows_denies(kind: str) -> None:
         [["permissions"], ["llm"]],
     ],
 )
-def test_a_part_of_the_wrong_form_is_refused_even_when_it_is_signed(part: Any) -> None:
+def test_a_malformed_part_is_refused_even_when_signed(part: Any) -> None:
     assert refusal(sealed(["permissions", ["llm"]], part)) == "invalid capability token"
 
 
@@ -181,7 +181,7 @@ def test_a_token_changed_in_any_byte_is_refused() -> None:
 
 
 @pytest.mark.parametrize("addition", ["=", "==", "A", "!", "!!!!", "\n", " ", "."])
-def test_a_token_with_anything_added_is_refused(addition: str) -> None:
+def test_a_token_with_added_text_is_refused(addition: str) -> None:
     token = TOKENS.mint(["llm"])
 
     assert refusal(token + addition) == "invalid capability token"
@@ -204,7 +204,7 @@ def test_caveats_cannot_be_dropped_reordered_or_replaced(data: st.DataObject) ->
     assert refusal(written(other, signature)) == "invalid capability token"
 
 
-def test_the_signature_of_a_narrow_token_is_no_key_to_the_wide_one() -> None:
+def test_the_signature_of_a_narrowed_token_does_not_validate_the_wider_one() -> None:
     wide = TOKENS.mint(["llm", "web_read"])
     parts, _ = opened(wide)
 
@@ -220,11 +220,11 @@ def test_a_token_of_another_secret_is_refused() -> None:
         TOKENS.narrow(token, ["llm"])
 
 
-def test_without_a_secret_every_process_has_its_own() -> None:
+def test_without_a_secret_every_instance_generates_its_own() -> None:
     assert refusal(CapabilityTokens().mint(["llm"]), tokens=CapabilityTokens()) == "invalid capability token"
 
 
-def test_tokens_are_signed_with_a_key_made_for_nothing_else() -> None:
+def test_tokens_are_signed_with_a_derived_key() -> None:
     parts, _ = opened(TOKENS.mint(["llm"]))
     signature = SECRET
     for part in parts:
@@ -260,19 +260,19 @@ GARBAGE = (
 
 
 @given(GARBAGE)
-def test_garbage_is_refused_and_nothing_else_happens(garbage: str) -> None:
+def test_garbage_is_refused(garbage: str) -> None:
     assert refusal(garbage) == "invalid capability token"
     with pytest.raises(TokenRefused):
         TOKENS.narrow(garbage, [])
 
 
-def test_json_deeper_than_anybody_can_read_is_refused() -> None:
+def test_too_deeply_nested_json_is_refused() -> None:
     body = base64.urlsafe_b64encode(b"[" * 6000).decode()
 
     assert refusal(f"{body}.AAAA") == "invalid capability token"
 
 
-def test_whether_a_signature_is_right_is_decided_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signatures_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     token = TOKENS.mint(["llm"])
     compared: list[tuple[bytes, bytes]] = []
 
@@ -286,7 +286,7 @@ def test_whether_a_signature_is_right_is_decided_in_constant_time(monkeypatch: p
     assert right == given
 
 
-def test_a_refusal_is_an_error_of_the_house_and_says_nothing_of_the_token() -> None:
+def test_a_refusal_is_a_waypost_error_that_does_not_contain_the_token() -> None:
     token = TOKENS.mint(["llm"])
 
     assert issubclass(TokenRefused, WaypostError)

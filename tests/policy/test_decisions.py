@@ -1,4 +1,4 @@
-"""One answer from many rules: the most important first, the first that denies decides."""
+"""One decision from many rules: by priority, the first rule that denies decides."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_without_rules_everything_is_allowed() -> None:
     assert Policy().decide(DEPLOY) == ALLOWED == Decision(True)
 
 
-def test_without_a_rule_that_denies_it_is_allowed() -> None:
+def test_a_call_is_allowed_unless_a_rule_denies_it() -> None:
     assert Policy([against("shell"), at_most(5)]).decide(DEPLOY).allowed
 
 
@@ -51,7 +51,7 @@ def test_equal_priorities_go_by_name() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.booleans(), st.booleans()), max_size=8))
-def test_of_all_enabled_rules_that_deny_the_most_important_one_is_named(
+def test_a_denial_names_the_enabled_denying_rule_of_the_highest_priority(
     given_rules: list[tuple[int, bool, bool]],
 ) -> None:
     rules = [
@@ -65,17 +65,17 @@ def test_of_all_enabled_rules_that_deny_the_most_important_one_is_named(
     assert (decision.allowed, decision.rule) == (not denying, expected)
 
 
-def test_disabled_rules_say_nothing_but_must_make_sense() -> None:
+def test_disabled_rules_have_no_effect_but_must_be_valid() -> None:
     assert Policy([against(enabled=False)]).decide(DEPLOY).allowed
     with pytest.raises(DefinitionError):
         Policy([Rule(name="typo", type="rate_limits", enabled=False)])
 
 
-def test_a_chain_deeper_than_three_is_denied_whatever_the_rules() -> None:
+def test_a_chain_deeper_than_three_is_denied_without_any_rule() -> None:
     for policy in (Policy(), Policy([at_most(100)])):
         assert policy.decide(Question(ANONYMOUS, "deploy", Chain("a", "core", 3))).allowed
         assert policy.decide(Question(ANONYMOUS, "deploy", Chain("a", "core", 4))) == Decision(
-            False, "chain depth 4 exceeds maximum 3", "chain depth"
+            False, "chain depth 4 exceeds maximum 3", "chain depth", "chain_depth"
         )
 
 
@@ -89,7 +89,7 @@ def test_a_rule_that_fails_while_it_decides_denies(caplog: pytest.LogCaptureFixt
     assert "the policy night failed" in caplog.text
 
 
-def test_rules_are_replaced_all_at_once_and_count_from_the_next_question_on() -> None:
+def test_replaced_rules_apply_to_the_next_decision() -> None:
     policy = Policy([against("deploy", name="old")])
     assert policy.decide(DEPLOY).rule == "old"
 
@@ -107,7 +107,7 @@ def test_rules_are_replaced_all_at_once_and_count_from_the_next_question_on() ->
         [against("x", name="twice"), at_most(3, name="twice")],
     ],
 )
-def test_a_mistake_in_any_rule_leaves_the_old_ones(wrong: list[Rule]) -> None:
+def test_an_invalid_rule_leaves_the_old_rules_in_place(wrong: list[Rule]) -> None:
     policy = Policy([against("deploy", name="old", hide=True)])
 
     with pytest.raises(DefinitionError):
@@ -117,12 +117,12 @@ def test_a_mistake_in_any_rule_leaves_the_old_ones(wrong: list[Rule]) -> None:
     assert policy.hides
 
 
-def test_two_rules_of_one_name_are_refused_in_a_sentence() -> None:
+def test_two_rules_with_the_same_name_are_refused() -> None:
     with pytest.raises(DefinitionError, match=r"^Two policies are called 'calm'; give one of them another name\.$"):
         Policy([at_most(1), at_most(2)])
 
 
-def test_rules_that_stay_keep_their_counts() -> None:
+def test_unchanged_rules_keep_their_counts() -> None:
     policy = Policy([at_most(2)], clock=Clock())
     policy.decide(DEPLOY)
     policy.replace([at_most(2), against("shell")])
@@ -131,7 +131,7 @@ def test_rules_that_stay_keep_their_counts() -> None:
     assert policy.decide(DEPLOY).rule == "calm"
 
 
-def test_rules_that_change_begin_anew() -> None:
+def test_a_changed_rule_starts_with_a_count_of_zero() -> None:
     policy = Policy([at_most(1)], clock=Clock())
     policy.decide(DEPLOY)
     policy.replace([at_most(2)])
@@ -147,7 +147,7 @@ def test_an_explanation_does_not_count() -> None:
     assert not policy.decide(DEPLOY, counts=False).allowed
 
 
-def test_only_a_rule_that_says_so_hides_what_it_denies() -> None:
+def test_only_an_enabled_rule_with_hide_hides_the_denied_capability() -> None:
     assert Policy([against(hide=True)]).is_hidden(ANONYMOUS, "deploy")
     assert not Policy([against(hide=True)]).is_hidden(ANONYMOUS, "status")
     assert not Policy([against()]).is_hidden(ANONYMOUS, "deploy")
@@ -164,7 +164,7 @@ def test_only_a_rule_that_says_so_hides_what_it_denies() -> None:
         ("permission_override", {"permission": "*", "expires_at": "2999-01-01T00:00:00Z"}),
     ],
 )
-def test_what_is_denied_only_for_now_stays_in_lists(type: str, config: dict[str, Any]) -> None:
+def test_rules_that_deny_temporarily_hide_nothing(type: str, config: dict[str, Any]) -> None:
     policy = Policy([Rule(name="now", type=type, config=config, hide=True)], clock=Clock())
 
     assert not policy.hides
@@ -180,7 +180,9 @@ def test_what_is_denied_only_for_now_stays_in_lists(type: str, config: dict[str,
         ("allow_list", {"allow": ["ping"]}),
     ],
 )
-def test_what_is_denied_for_good_is_hidden_from_those_it_is_denied_to(type: str, config: dict[str, Any]) -> None:
+def test_permanently_denied_capabilities_are_hidden_from_the_denied_principals(
+    type: str, config: dict[str, Any]
+) -> None:
     policy = Policy([Rule(name="good", type=type, config=config, hide=True, principals=("ann",))])
 
     assert policy.hides
@@ -205,7 +207,7 @@ async def test_unknown_beats_denied() -> None:
 
 
 @asynchronous
-async def test_a_rule_counts_at_once_in_a_running_hub() -> None:
+async def test_a_new_rule_applies_at_once_in_a_running_hub() -> None:
     hub = Hub("h", version="1")
     hub.tool(lambda: "x", name="deploy")
     call = {"name": "deploy", "arguments": {}}

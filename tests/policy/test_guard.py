@@ -1,4 +1,4 @@
-"""The guard in whole hubs: who may do what, what rules deny and hide, and what they count."""
+"""The guard in whole hubs: permissions, denied and hidden capabilities, and limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from waypost.policy.rules import Rule
 
 
 @asynchronous
-async def test_a_tool_that_asks_for_a_permission_is_for_those_who_have_it() -> None:
+async def test_a_tool_with_a_permission_is_refused_to_principals_without_it() -> None:
     hub = hub_for()
     hub.tool(lambda: "deployed", name="deploy", permissions=["deploy"])
     async with browsing(hub) as web:
@@ -21,7 +21,7 @@ async def test_a_tool_that_asks_for_a_permission_is_for_those_who_have_it() -> N
 
 
 @asynchronous
-async def test_all_permissions_that_are_asked_for_are_needed() -> None:
+async def test_a_tool_requires_all_of_its_permissions() -> None:
     hub = hub_for()
     hub.tool(lambda: "deployed", name="deploy", permissions=["deploy", "release"])
     async with browsing(hub) as web:
@@ -29,7 +29,7 @@ async def test_all_permissions_that_are_asked_for_are_needed() -> None:
 
 
 @asynchronous
-async def test_prompts_and_resources_ask_for_permissions_too() -> None:
+async def test_prompts_and_resources_require_permissions_too() -> None:
     hub = hub_for()
     hub.prompt(lambda: "Plan it.", name="plan", permissions=["deploy"])
     hub.resource("plans://now", name="now", permissions=["deploy"])(lambda: "now")
@@ -41,7 +41,7 @@ async def test_prompts_and_resources_ask_for_permissions_too() -> None:
 
 
 @asynchronous
-async def test_rules_are_for_tools_prompts_resources_and_what_templates_find() -> None:
+async def test_rules_apply_to_tools_prompts_resources_and_resources_of_templates() -> None:
     rule = Rule(name="lead", type="allow_list", config={"allow": ["free*"]}, roles=("agent",))
     hub = hub_for(policies=[rule])
     hub.tool(lambda: "x", name="deploy")
@@ -64,7 +64,7 @@ async def test_rules_are_for_tools_prompts_resources_and_what_templates_find() -
 
 
 @asynchronous
-async def test_what_a_rule_hides_is_in_nobodys_list_whom_it_is_denied_to() -> None:
+async def test_a_hidden_capability_is_not_listed_for_the_principals_it_is_denied_to() -> None:
     config = {"allow": ["open*"]}
     hub = hub_for(policies=[Rule(name="hide", type="allow_list", config=config, roles=("agent",), hide=True)])
     for name in ("open", "closed"):
@@ -87,7 +87,7 @@ async def test_what_a_rule_hides_is_in_nobodys_list_whom_it_is_denied_to() -> No
 
 
 @asynchronous
-async def test_what_is_denied_without_hiding_stays_listed() -> None:
+async def test_a_capability_denied_without_hide_stays_listed() -> None:
     hub = hub_for(policies=[Rule(name="shown", type="allow_list", config={"allow": []})])
     hub.tool(lambda: "x", name="deploy")
     async with browsing(hub) as web:
@@ -106,7 +106,7 @@ async def test_rules_take_permissions_away_from_running_skills() -> None:
 
 
 @asynchronous
-async def test_a_limit_counts_calls_and_not_what_a_call_needs() -> None:
+async def test_a_limit_counts_calls_and_not_permission_checks() -> None:
     hub = hub_for(policies=[Rule(name="calm", type="rate_limit", config={"max_calls": 2})])
     add(hub, "skill:reader", ["web_read", "llm"])
     async with browsing(hub) as web:
@@ -115,7 +115,7 @@ async def test_a_limit_counts_calls_and_not_what_a_call_needs() -> None:
 
 
 @asynchronous
-async def test_a_tool_of_ones_own_can_ask_what_its_caller_may() -> None:
+async def test_a_tool_without_an_owner_can_check_the_permissions_of_its_caller() -> None:
     hub = hub_for()
     add(hub, "plain", owner=None)
     async with browsing(hub) as web:
@@ -124,7 +124,7 @@ async def test_a_tool_of_ones_own_can_ask_what_its_caller_may() -> None:
 
 
 @asynchronous
-async def test_a_full_line_of_one_principal_is_nothing_to_another() -> None:
+async def test_a_full_queue_of_one_principal_does_not_delay_another() -> None:
     hub = hub_for(max_running=1)
     go, running = asyncio.Event(), list[str]()
 

@@ -1,4 +1,4 @@
-"""The guard and the audit: what is put on record about calls."""
+"""The guard and the audit: the entries that calls leave."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from waypost.stores.store import Store
 
 
 def assorted(**options: Any) -> Hub:
-    """A hub whose tools end in every way there is."""
-    hub = hub_for(tool_timeout=0.05, **options)
+    """A hub with a tool that can end in every possible way."""
+    hub = hub_for(**options)
 
-    @hub.tool
+    @hub.tool(timeout=0.05)  # not for what runs in a thread, which may start late
     async def end(how: str) -> str:
         """End in one way or another."""
         match how:
@@ -41,7 +41,7 @@ def assorted(**options: Any) -> Hub:
 
 
 @asynchronous
-async def test_every_way_a_call_ends_is_on_record() -> None:
+async def test_every_outcome_of_a_call_is_audited() -> None:
     hub = assorted(audit="store")
     async with browsing(hub) as web:
         for how in ("well", "crash", "hang", "tell"):
@@ -73,7 +73,7 @@ async def test_every_way_a_call_ends_is_on_record() -> None:
 
 
 @asynchronous
-async def test_cancelled_calls_are_on_record() -> None:
+async def test_cancelled_calls_are_audited() -> None:
     hub = Hub("h", version="1", audit="store")
     began = asyncio.Event()
 
@@ -91,7 +91,7 @@ async def test_cancelled_calls_are_on_record() -> None:
 
 
 @asynchronous
-async def test_calls_out_of_calls_are_on_record_with_who_made_them_and_how_deep() -> None:
+async def test_nested_calls_are_audited_with_their_caller_and_depth() -> None:
     hub = hub_for(audit="store")
     add(hub, "skill:social", ["skill_invoke"])
     add(hub, "plain", owner=None)
@@ -106,7 +106,7 @@ async def test_calls_out_of_calls_are_on_record_with_who_made_them_and_how_deep(
     ]
 
 
-def test_arguments_are_on_record_by_their_digest_alone(tmp_path: Path) -> None:
+def test_arguments_are_audited_as_a_digest_only(tmp_path: Path) -> None:
     hub = assorted(audit="store", store=Store(SqliteDatabase(tmp_path / "store.db")))
     secret = "hunter2-" * 4
 
@@ -127,7 +127,7 @@ def test_arguments_are_on_record_by_their_digest_alone(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_arguments_are_on_record_as_they_came_whatever_a_tool_does_to_them() -> None:
+async def test_the_audited_digest_is_of_the_arguments_before_the_tool_changes_them() -> None:
     hub = Hub("h", version="1", audit="store")
 
     def spend(args: dict[str, Any]) -> str:
@@ -142,7 +142,7 @@ async def test_arguments_are_on_record_as_they_came_whatever_a_tool_does_to_them
 
 
 @asynchronous
-async def test_arguments_json_has_no_words_for_are_no_problem() -> None:
+async def test_arguments_without_a_json_form_can_be_audited() -> None:
     hub = Hub("h", version="1", audit="store", max_running=1)
     hub.tool(lambda args: "taken", name="take", input_schema={"type": "object"})
 
@@ -175,7 +175,7 @@ async def test_entries_of_calls_made_together_share_transactions(tmp_path: Path)
 
 
 @asynchronous
-async def test_without_an_audit_nothing_is_kept_and_everything_works() -> None:
+async def test_without_an_audit_calls_work_and_the_store_stays_closed() -> None:
     hub = assorted(audit="none")
     async with browsing(hub) as web:
         assert await says(web, ANN, "end", how="well") == "well"

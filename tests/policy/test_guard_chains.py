@@ -1,4 +1,4 @@
-"""The guard between calls: what one that is called by another may do."""
+"""The guard between calls: the rights of a capability that another one calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waypost.policy.rules import Rule
 
 @pytest.mark.parametrize("sink", ["none", "store"])
 @asynchronous
-async def test_a_dynamic_skill_calls_others_only_if_it_declares_that(sink: str) -> None:
+async def test_a_dynamic_skill_calls_others_only_if_it_declares_the_permission(sink: str) -> None:
     hub = hub_for(audit=sink)
     add(hub, "skill:quiet", ["web_read"])
     add(hub, "skill:social", ["skill_invoke"])
@@ -27,7 +27,7 @@ async def test_a_dynamic_skill_calls_others_only_if_it_declares_that(sink: str) 
 
 
 @asynchronous
-async def test_workflows_are_called_by_those_who_may_run_workflows() -> None:
+async def test_calling_a_workflow_requires_the_workflow_run_permission() -> None:
     hub = hub_for(audit="store")
     add(hub, "skill:social", ["skill_invoke"])
     add(hub, "skill:runner", ["workflow_run"])
@@ -38,7 +38,7 @@ async def test_workflows_are_called_by_those_who_may_run_workflows() -> None:
 
 
 @asynchronous
-async def test_a_core_skill_does_not_do_for_a_dynamic_one_what_that_one_may_not() -> None:
+async def test_a_core_skill_called_by_a_dynamic_one_has_only_its_permissions() -> None:
     hub = hub_for(audit="store")
     add(hub, "skill:social", ["skill_invoke"])
     add(hub, "skill:reader", ["skill_invoke", "web_read"])
@@ -50,7 +50,7 @@ async def test_a_core_skill_does_not_do_for_a_dynamic_one_what_that_one_may_not(
 
 
 @asynchronous
-async def test_rights_do_not_widen_on_the_way_through_others() -> None:
+async def test_rights_do_not_widen_along_a_chain() -> None:
     hub = hub_for(audit="store")
     add(hub, "skill:social", ["skill_invoke"])
     add(hub, "skill:reader", ["skill_invoke", "web_read"])
@@ -81,7 +81,7 @@ async def test_a_dynamic_skill_does_not_borrow_the_permissions_of_its_caller() -
 @pytest.mark.parametrize("owner", ["dynamic", "core", None])
 @pytest.mark.parametrize("sink", ["none", "store"])
 @asynchronous
-async def test_three_calls_may_stand_behind_a_call_and_not_four(owner: str | None, sink: str) -> None:
+async def test_a_call_may_have_three_calls_behind_it_and_not_four(owner: str | None, sink: str) -> None:
     hub = hub_for(Principal("bob", permissions=("skill_invoke",)), audit=sink)
     add(hub, "relay", ["skill_invoke"] if owner == "dynamic" else [], owner=owner)
     async with browsing(hub) as web:
@@ -90,7 +90,7 @@ async def test_three_calls_may_stand_behind_a_call_and_not_four(owner: str | Non
 
 
 @asynchronous
-async def test_rules_see_who_calls_out_of_whom() -> None:
+async def test_rules_see_the_caller_of_a_nested_call() -> None:
     rules = [
         Rule(name="loner", type="chain_restriction", config={"caller_pattern": "skill:loner"}),
         Rule(name="inside", type="allow_list", config={"allow": []}, callers=("mcp",), capabilities=("inner",)),
@@ -132,7 +132,7 @@ async def need_inside(args: Json, ctx: Context) -> Result:
 
 
 @asynchronous
-async def test_what_is_called_may_do_no_more_than_the_one_who_calls() -> None:
+async def test_a_called_capability_has_no_more_rights_than_its_caller() -> None:
     hub = hub_for(Principal("bob", permissions=("web_read",)), audit="store")
     add(hub, "skill:social", ["skill_invoke"], does=need_inside)
     add(hub, "skill:reader", ["web_read"])
@@ -144,7 +144,7 @@ async def test_what_is_called_may_do_no_more_than_the_one_who_calls() -> None:
 
 
 @asynchronous
-async def test_a_denied_call_out_of_a_call_is_an_error_its_maker_can_handle() -> None:
+async def test_a_denied_nested_call_raises_an_error_that_the_caller_can_handle() -> None:
     hub = hub_for(policies=[Rule(name="no", type="allow_list", config={"allow": ["try"]})])
     add(hub, "plain", owner=None)
     caught: list[Exception] = []
@@ -161,3 +161,42 @@ async def test_a_denied_call_out_of_a_call_is_an_error_its_maker_can_handle() ->
     async with browsing(hub) as web:
         assert await says(web, BOB, "try") == "went on"
     assert [str(error) for error in caught] == ["allow list: 'plain' is not on it"]
+
+
+@asynchronous
+async def test_a_denial_names_its_rule_to_the_code_of_the_hub_and_not_to_clients() -> None:
+    rules = [
+        Rule(name="offline", type="permission_override", config={"permission": "web_read"}),
+        Rule(name="quiet", type="allow_list", config={"allow": ["ask"]}, capabilities=("ask", "denied")),
+    ]
+    hub = hub_for(Principal("bob", permissions=("web_read",)), policies=rules)
+    add(hub, "denied", owner=None)
+    add(hub, "closed", ["deploy"], owner=None)
+    caught: dict[str, PolicyDenied] = {}
+
+    @hub.tool
+    async def ask(what: str, ctx: Context) -> str:
+        """Try something that is denied."""
+        try:
+            if what in ("web_read", "deploy"):
+                ctx.require(what)
+            await ctx.invoke(what)
+        except (ToolError, PolicyDenied) as error:
+            caught[what] = error if isinstance(error, PolicyDenied) else error.__cause__  # type: ignore[assignment]
+            raise
+        return "allowed"
+
+    async with browsing(hub) as web:
+        shown = [await says(web, BOB, "ask", what=what) for what in ("web_read", "deploy", "denied", "closed")]
+    assert {what: (error.rule_type, error.rule) for what, error in caught.items()} == {
+        "web_read": ("permission_override", "offline"),
+        "deploy": ("permissions", "permissions"),
+        "denied": ("allow_list", "quiet"),
+        "closed": ("permissions", "permissions"),
+    }
+    assert shown == [
+        "-32000 permission override: web_read is denied",
+        "-32000 permission 'deploy' is not granted to bob",
+        "allow list: 'denied' is not on it",
+        "permission 'deploy' is not granted to bob",
+    ]

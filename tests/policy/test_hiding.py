@@ -1,4 +1,4 @@
-"""What rules keep out of lists, for everybody whom they tell apart."""
+"""Capabilities that rules hide from lists, for each group of principals they distinguish."""
 
 from __future__ import annotations
 
@@ -36,12 +36,14 @@ def against(tool: str, **more: Any) -> Rule:
         ([against("mail")], [against("mail"), against("mail", name="s", principals=("bob",))], False),
     ],
 )
-def test_other_rules_show_in_what_is_hidden_from_somebody(before: list[Rule], after: list[Rule], differs: bool) -> None:
+def test_a_change_of_rules_is_noticed_by_what_it_hides_from_principals(
+    before: list[Rule], after: list[Rule], differs: bool
+) -> None:
     people = onlookers([*before, *after])
     assert (hidden(Policy(before), people, NAMES) != hidden(Policy(after), people, NAMES)) is differs
 
 
-def test_where_nothing_is_hidden_nobody_is_asked() -> None:
+def test_without_hiding_rules_no_principals_are_checked() -> None:
     assert onlookers([against("mail", hide=False)]) == []
     assert ANONYMOUS in onlookers([against("mail", principals=("bob",))])
 
@@ -50,7 +52,7 @@ HIDES = Rule(name="discreet", type="allow_list", config={"allow": ["open*"]}, ro
 
 
 def discreet_hub() -> Hub:
-    """A hub in which an agent sees nothing but what is called `open`, while the others see everything."""
+    """A hub in which an agent sees only names that begin with `open`, and other principals see everything."""
     first = Rule(name="first", type="mcp_restriction", config={"tool_pattern": "refund"}, roles=("agent",), priority=9)
     hub = hub_for(audit="store", policies=[HIDES, first])
     add(hub, "refund")
@@ -69,7 +71,7 @@ def discreet_hub() -> Hub:
 
 
 async def answers(web: Web, method: str, there: str, absent: str, **params: Any) -> tuple[Any, Any]:
-    """What an agent is answered about something that a rule hides, and about something that does not exist."""
+    """The responses to an agent about a hidden capability and about one that does not exist."""
 
     def named(name: str, value: Any) -> Any:
         if isinstance(value, dict):
@@ -100,7 +102,7 @@ async def answers(web: Web, method: str, there: str, absent: str, **params: Any)
     ],
 )
 @asynchronous
-async def test_what_a_rule_hides_is_answered_as_what_does_not_exist(
+async def test_a_hidden_capability_is_answered_like_one_that_does_not_exist(
     method: str, there: str, absent: str, params: dict[str, Any]
 ) -> None:
     async with browsing(discreet_hub()) as web:
@@ -112,7 +114,7 @@ async def test_what_a_rule_hides_is_answered_as_what_does_not_exist(
 
 
 @asynchronous
-async def test_the_audit_names_the_rule_and_others_are_not_affected() -> None:
+async def test_the_audit_names_the_hiding_rule_and_other_principals_are_not_affected() -> None:
     hub = discreet_hub()
     async with browsing(hub) as web:
         assert await says(web, BOB, "refund") == "-32602 Unknown tool: refund"
@@ -125,7 +127,7 @@ async def test_the_audit_names_the_rule_and_others_are_not_affected() -> None:
 
 
 @asynchronous
-async def test_a_rule_that_does_not_hide_says_why() -> None:
+async def test_a_rule_without_hide_gives_its_reason() -> None:
     hub = hub_for(policies=[Rule(name="frank", type="allow_list", config={"allow": []})])
     add(hub, "refund")
     async with browsing(hub) as web:

@@ -1,4 +1,4 @@
-"""Rules one by one: what each denies, in which words, and what is refused before it decides anything."""
+"""Each type of rule: what it denies, with which reason, and which configurations are refused."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_clients_may_not_call_tools_whose_name_holds_a_text() -> None:
 
 
 @pytest.mark.parametrize("type", ["core", "dynamic", "worker", "workflow", "console"])
-def test_a_restriction_of_clients_is_nothing_to_other_callers(type: CallerType) -> None:
+def test_a_restriction_of_clients_does_not_apply_to_other_callers(type: CallerType) -> None:
     for config in ({"tool_pattern": "deploy"}, {"tool_pattern": "x", "action": "allow"}):
         assert reason("mcp_restriction", config, chain=out_of("somebody", 1, type)) == ""
 
@@ -96,7 +96,7 @@ def test_clients_may_be_restricted_to_what_holds_a_text() -> None:
     assert denied == "MCP restriction: tool 'notes.write' not allowed by pattern 'read'"
 
 
-def test_nothing_but_what_is_on_an_allow_list() -> None:
+def test_only_capabilities_on_an_allow_list_are_allowed() -> None:
     config = {"allow": ["notes.*", "ping"]}
 
     assert reason("allow_list", config, capability="notes.read") == ""
@@ -114,7 +114,9 @@ def test_nothing_but_what_is_on_an_allow_list() -> None:
         ({"capabilities": ("dep*",)}, {"capability": "undeploy"}),
     ],
 )
-def test_a_rule_is_only_for_whom_and_what_it_names(selector: dict[str, Any], other: dict[str, Any]) -> None:
+def test_a_rule_applies_only_to_the_principals_and_capabilities_it_names(
+    selector: dict[str, Any], other: dict[str, Any]
+) -> None:
     everything = {"permission": "*"}
 
     assert reason("permission_override", everything, **selector) != ""
@@ -129,7 +131,7 @@ def test_all_selectors_of_a_rule_must_fit() -> None:
     assert reason("allow_list", {"allow": []}, **both, principal=BOB) == ""
 
 
-def test_nobody_in_particular_is_a_principal_too() -> None:
+def test_the_anonymous_principal_can_be_named_in_a_rule() -> None:
     assert reason("allow_list", {"allow": []}, principals=("anonymous",), principal=ANONYMOUS) != ""
 
 
@@ -140,7 +142,7 @@ def test_nobody_in_particular_is_a_principal_too() -> None:
         ("rate_limit", {"max_cals": 1}, "there is no key 'max_cals'; 'max_calls' may be meant"),
         ("rate_limit", {"quantity": 1}, "there is no key 'quantity'; use max_calls, window_seconds, permission, per."),
         ("rate_limit", {"max_calls": 1, "maxCalls": 2}, "max_calls is given in both of its spellings"),
-        ("rate_limit", {"max_calls": "many"}, "Expected `int`"),
+        ("rate_limit", {"max_calls": "many"}, "max_calls: expected an integer, got text"),
         ("rate_limit", {"max_calls": -1}, "must not be negative"),
         ("rate_limit", {"window_seconds": 0}, "must be positive"),
         ("rate_limit", {"per": ["client"]}, "per knows principal, capability and permission, not client"),
@@ -149,21 +151,19 @@ def test_nobody_in_particular_is_a_principal_too() -> None:
         ("time_window", {"timezone": "Mars/Olympus"}, "there is no time zone 'Mars/Olympus'"),
         ("time_window", {"timezone": "../../etc/passwd"}, "there is no time zone"),
         ("time_window", {"timezone": "America"}, "there is no time zone 'America'"),
-        ("chain_restriction", {}, "missing required field `caller_pattern`"),
-        ("permission_override", {}, "missing required field `permission`"),
+        ("chain_restriction", {}, "the key `caller_pattern` is missing"),
+        ("permission_override", {}, "the key `permission` is missing"),
         ("permission_override", {"permission": "x", "action": "allow"}, "can only deny"),
         ("permission_override", {"permission": "x", "expires_at": "2027-01-01T00:00:00"}, "needs a time zone"),
         ("permission_override", {"permission": "x", "expires_at": "soon"}, "expires_at"),
-        ("mcp_restriction", {}, "missing required field `tool_pattern`"),
+        ("mcp_restriction", {}, "the key `tool_pattern` is missing"),
         ("mcp_restriction", {"tool_pattern": "x", "action": "ask"}, "deny or allow"),
         ("mcp_restriction", {"tool_pattern": "shell_*"}, "without `*`"),
-        ("allow_list", {}, "missing required field `allow`"),
-        ("allow_list", {"allow": "ping"}, "Expected `array`"),
+        ("allow_list", {}, "the key `allow` is missing"),
+        ("allow_list", {"allow": "ping"}, "allow: expected a list, got text"),
     ],
 )
-def test_a_rule_that_makes_no_sense_is_refused_in_a_sentence_that_names_it(
-    type: str, config: dict[str, Any], says: str
-) -> None:
+def test_an_invalid_rule_is_refused_with_a_message_that_names_it(type: str, config: dict[str, Any], says: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         decider(Rule(name="night shift", type=type, config=config))
 

@@ -1,4 +1,4 @@
-"""Rate limits: how many calls, of whom, in which window."""
+"""Rate limits: the number of calls, by which principal, in which window."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def allowed(
     return policy.decide(Question(principal, capability, FROM_OUTSIDE, permission)).allowed
 
 
-def test_ten_calls_a_minute_are_the_limit_when_nothing_is_said() -> None:
+def test_the_default_limit_is_ten_calls_a_minute() -> None:
     policy = limiter(Clock())
 
     assert [allowed(policy) for _ in range(12)] == [True] * 10 + [False] * 2
     assert policy.decide(Question(ANN, "deploy", FROM_OUTSIDE)).reason == "rate limit exceeded: max 10/60s"
 
 
-def test_the_reason_names_the_limit_as_it_is_written() -> None:
+def test_the_reason_names_the_configured_limit() -> None:
     policy = limiter(Clock(), max_calls=1, window_seconds=2.5)
     allowed(policy)
 
@@ -66,7 +66,7 @@ def test_a_clock_that_is_set_back_opens_the_window() -> None:
     assert not allowed(policy)
 
 
-def test_what_is_refused_takes_no_place_in_the_window() -> None:
+def test_refused_calls_do_not_count() -> None:
     clock = Clock()
     policy = limiter(clock, max_calls=1, window_seconds=10)
     allowed(policy)
@@ -106,7 +106,7 @@ def test_calls_are_counted_for_each_principal_and_capability() -> None:
         ([], [(ANN, "b"), (BOB, "a"), (BOB, "b")]),
     ],
 )
-def test_what_calls_are_counted_by_can_be_said(per: list[str], shared: list[tuple[Principal, str]]) -> None:
+def test_the_counting_key_can_be_configured(per: list[str], shared: list[tuple[Principal, str]]) -> None:
     policy = limiter(Clock(), max_calls=1, per=per)
     assert allowed(policy, ANN, "a")
 
@@ -114,7 +114,7 @@ def test_what_calls_are_counted_by_can_be_said(per: list[str], shared: list[tupl
     assert [one for one in others if not policy.decide(Question(*one, FROM_OUTSIDE), counts=False).allowed] == shared
 
 
-def test_permissions_can_be_counted_by_themselves() -> None:
+def test_calls_can_be_counted_per_permission() -> None:
     policy = limiter(Clock(), max_calls=1, per=["permission"])
 
     assert allowed(policy, permission="web_read")
@@ -122,7 +122,7 @@ def test_permissions_can_be_counted_by_themselves() -> None:
     assert not allowed(policy, permission="llm")
 
 
-def test_a_limit_on_one_permission_leaves_others_alone() -> None:
+def test_a_limit_on_one_permission_does_not_apply_to_others() -> None:
     policy = limiter(Clock(), max_calls=0, permission="web_read")
 
     assert not allowed(policy, permission="web_read")
@@ -130,11 +130,11 @@ def test_a_limit_on_one_permission_leaves_others_alone() -> None:
     assert allowed(policy)
 
 
-def test_no_calls_at_all_may_be_the_limit() -> None:
+def test_a_limit_may_be_zero_calls() -> None:
     assert reason("rate_limit", {"max_calls": 0}) == "rate limit exceeded: max 0/60s"
 
 
-def test_windows_nothing_happened_in_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_windows_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "MAX_WINDOWS", 10)
     clock = Clock()
     policy = limiter(clock, max_calls=1, window_seconds=1)
@@ -147,7 +147,7 @@ def test_windows_nothing_happened_in_are_forgotten(monkeypatch: pytest.MonkeyPat
 
 
 @given(st.lists(st.floats(0, 30), max_size=60), st.integers(1, 5), st.floats(0.5, 20))
-def test_never_are_there_more_calls_in_a_window_than_the_limit(pauses: list[float], most: int, seconds: float) -> None:
+def test_a_window_never_has_more_calls_than_the_limit(pauses: list[float], most: int, seconds: float) -> None:
     clock, times = Clock(0.0), list[float]()
     policy = limiter(clock, max_calls=most, window_seconds=seconds)
     for pause in pauses:

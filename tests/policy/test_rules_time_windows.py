@@ -1,4 +1,4 @@
-"""Time windows: which hours of which day, wherever it is."""
+"""Time windows: hours of the day in a time zone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.policy.ruled import reason
 
 
 def at(text: str, zone: str = "UTC") -> Clock:
-    """A clock that stands still at a time of day somewhere."""
+    """A stopped clock at a time in a time zone."""
     return Clock(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp())
 
 
-def test_midnight_to_six_utc_is_denied_when_nothing_is_said() -> None:
+def test_the_default_window_denies_midnight_to_six_utc() -> None:
     text = "time window: denied between 00:00 and 06:00 UTC"
 
     assert reason("time_window", clock=at("2026-05-01T00:00:00")) == text
@@ -28,7 +28,7 @@ def test_midnight_to_six_utc_is_denied_when_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(("hour", "denied"), [(21, False), (22, True), (23, True), (0, True), (5, True), (6, False)])
-def test_a_window_may_lie_around_midnight(hour: int, denied: bool) -> None:
+def test_a_window_may_span_midnight(hour: int, denied: bool) -> None:
     found = reason("time_window", {"deny_start_hour": 22, "deny_end_hour": 6}, clock=at(f"2026-05-01T{hour:02}:30:00"))
 
     assert found == ("time window: denied between 22:00 and 06:00 UTC" if denied else "")
@@ -71,14 +71,14 @@ def test_hours_are_those_of_the_time_zone() -> None:
         ("2026-10-25T02:00:00+00:00", False),  # 03:00 in winter
     ],
 )
-def test_the_hour_that_is_skipped_or_comes_twice_is_the_one_on_the_wall(moment: str, denied: bool) -> None:
+def test_skipped_and_repeated_hours_follow_the_wall_clock(moment: str, denied: bool) -> None:
     clock = Clock(datetime.fromisoformat(moment).timestamp())
     config = {"deny_start_hour": 2, "deny_end_hour": 3, "timezone": "Europe/Berlin"}
 
     assert bool(reason("time_window", config, clock=clock)) == denied
 
 
-def test_a_window_for_one_permission_leaves_others_alone() -> None:
+def test_a_window_for_one_permission_does_not_apply_to_others() -> None:
     config, clock = {"permission": "web_read"}, at("2026-05-01T01:00:00")
 
     assert reason("time_window", config, clock=clock, permission="web_read")

@@ -1,4 +1,4 @@
-"""A hub whose tools take their time, and clients that call them as tasks."""
+"""A hub with slow tools, and clients that call them as tasks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -20,12 +20,12 @@ WITHOUT_TASKS = [version for version in ALL if not is_modern(version) and versio
 
 
 def accepted(**content: Any) -> Json:
-    """What somebody answers who fills in a form."""
+    """The answer of a person who accepts a form."""
     return {"action": "accept", "content": content}
 
 
 class Work:
-    """What the tools of a hub did."""
+    """Counts the calls of the tools of a hub."""
 
     def __init__(self) -> None:
         self.started = 0
@@ -92,7 +92,7 @@ def busy_hub(**options: Any) -> tuple[Hub, Work]:
 
 @asynccontextmanager
 async def served(hub: Hub, version: str | None = None, **options: Any) -> AsyncIterator[TestClient]:
-    """A client of a hub that is stopped at the end; without a version, one that knows what tasks are."""
+    """A client of a hub that is stopped at the end; without a version, one that supports tasks."""
     given: Json = {"capabilities": ABLE, **options} if version is None else {"version": version, **options}
     try:
         async with connect(hub, **given) as client:

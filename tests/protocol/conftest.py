@@ -1,4 +1,4 @@
-"""A client in memory, a hub with one of everything, and what every message on the wire must look like."""
+"""A client in memory, a hub with one capability of each kind, and checks of every message on the wire."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def asynchronous(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, No
 
 
 async def until(condition: Callable[[], object], what: str = "it never happened") -> None:
-    """Wait for something that no event announces."""
+    """Poll until a condition holds that no event announces."""
     try:
         async with asyncio.timeout(DEADLINE / 2):
             while not condition():  # noqa: ASYNC110
@@ -47,7 +47,7 @@ async def until(condition: Callable[[], object], what: str = "it never happened"
 
 
 async def idle() -> None:
-    """Let everything that is ready run, so that what has not happened by now will not happen."""
+    """Run the loop until no task is ready."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -71,7 +71,7 @@ def notification(method: str, params: Json | None = None) -> Json:
 
 
 def cancelled(request_id: RequestId) -> Json:
-    """What a client sends when it gives up on a request."""
+    """The notification that cancels a request."""
     return notification("notifications/cancelled", {"requestId": request_id})
 
 
@@ -81,7 +81,7 @@ def initialization(version: str = LATEST_LEGACY, request_id: RequestId = "init")
 
 
 def assert_on_the_wire(message: Any) -> None:
-    """Nothing but JSON-RPC ever leaves the hub."""
+    """Check that a message of the hub is valid JSON-RPC."""
     if isinstance(message, list):
         assert message
         for part in message:
@@ -119,11 +119,11 @@ class Peer:
         self._news.set()
 
     def send(self, message: Json | list[Json] | bytes) -> None:
-        """Hand a message to the hub."""
+        """Send a message to the hub."""
         self.connection.receive(message if isinstance(message, bytes) else json.dumps(message).encode())
 
     async def first(self, matches: Callable[[Any], bool]) -> Any:
-        """The first message that matches, when it is there."""
+        """Wait for the first message that matches."""
         while True:
             for message in self.received:
                 if matches(message):
@@ -161,23 +161,23 @@ class Peer:
         error: Json = response["error"]
         return error
 
-    def told(self, method: str) -> list[Json]:
+    def notifications(self, method: str) -> list[Json]:
         """The parameters of every notification with that method, in order."""
         return [message.get("params", {}) for message in self.received if self._is(message, method)]
 
     async def hears(self, method: str, times: int = 1) -> list[Json]:
-        """Wait until a notification came so many times."""
-        while len(self.told(method)) < times:
+        """Wait until a notification was received this many times, and return the parameters."""
+        while len(self.notifications(method)) < times:
             self._news.clear()
             await self._news.wait()
-        return self.told(method)
+        return self.notifications(method)
 
     @staticmethod
     def _is(message: Any, method: str) -> bool:
         return isinstance(message, dict) and message.get("method") == method
 
     def responses(self) -> list[Any]:
-        """Everything that is not a notification."""
+        """All received messages except notifications."""
         return [message for message in self.received if not (isinstance(message, dict) and "method" in message)]
 
 
@@ -214,7 +214,7 @@ REGION_SCHEMA: Json = {
 
 
 def assorted_hub(**options: Any) -> Hub:
-    """A hub with one of everything."""
+    """A hub with one capability of each kind."""
     hub = Hub("assorted", version="1.2.3", instructions="Ask nicely.", **options)
 
     @hub.tool

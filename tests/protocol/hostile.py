@@ -1,4 +1,4 @@
-"""Bytes that almost are messages."""
+"""Bytes that resemble messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client may do, step by step, and the ways in which it reaches a hub."""
+"""Steps that a client may take, and the transports over which it takes them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def opening(version: str) -> Json:
 
 
 def responses(received: list[Json]) -> Counter[Any]:
-    """How often each id was answered; what HTTP refuses has none."""
+    """The number of responses per id, without errors of HTTP, which have no id."""
     return Counter(message["id"] for message in received if "method" not in message and message["id"] is not None)
 
 
@@ -73,7 +73,7 @@ class Way(Protocol):
 
 
 class Client:
-    """Plays the steps over one way, and remembers what it may refer to."""
+    """Plays the steps over one transport, and remembers ids for later steps."""
 
     def __init__(self, stage: Stage, way: Way) -> None:
         self.stage = stage
@@ -84,7 +84,7 @@ class Client:
     async def play(self, steps: list[Step]) -> None:
         for action, what in steps:
             if action == "answer":
-                await idle()  # else there is hardly ever a question yet
+                await idle()  # otherwise there is rarely a question yet
             getattr(self, action.replace(" ", "_"))(what)
             if action == "wait":
                 for _ in range(what):
@@ -106,7 +106,7 @@ class Client:
         self.way.send(cancelled(request_id))
 
     def answer(self, chosen: tuple[int, str]) -> None:
-        """Answer any question so far, whether somebody still waits or it was answered before."""
+        """Answer any question so far, even one that was answered or cancelled."""
         number, kind = chosen
         if is_modern(self.way.version):
             self._answer_round(number, kind)
@@ -145,9 +145,9 @@ class Client:
         ]
         if asked:
             request_id, result = asked[-1 - number % len(asked)]
-            told = {key: ANSWERS[kind].get("result", {}) for key in result["inputRequests"]}
+            outcome = {key: ANSWERS[kind].get("result", {}) for key in result["inputRequests"]}
             state = result["requestState"] if kind != "absurd" else "forged"
-            self.call(self.calls[request_id], inputResponses=told, requestState=state)
+            self.call(self.calls[request_id], inputResponses=outcome, requestState=state)
 
     def _next_id(self) -> int:
         self.ids.append(len(self.ids))
@@ -177,7 +177,7 @@ class Line:
         self.peer.send(message)
 
     def leave(self, _number: int) -> None:
-        """There is one connection for everything: leaving it is the end of the play."""
+        """Do nothing: leaving the only connection would end the play."""
 
 
 class Requests:

@@ -1,4 +1,4 @@
-"""Two hubs on one PostgreSQL, and a client that sends each message to whichever it likes."""
+"""Two hubs on one PostgreSQL, and a client that may send each message to either."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds that no event announces."""
+    """Poll until a condition holds that no event announces."""
     while not holds():  # noqa: ASYNC110
         await asyncio.sleep(0.005)
 
@@ -90,7 +90,7 @@ class Pair:
 
 @asynccontextmanager
 async def running_pair(store: str, settings: Settings) -> AsyncIterator[Pair]:
-    """Two hubs that are stopped in the end."""
+    """Two running hubs that are stopped at the end."""
     sides = Side(store, settings), Side(store, settings)
     try:
         for side in sides:

@@ -1,8 +1,9 @@
-"""A hub with a tool of every kind, and what must be left of anything when nobody is there: nothing."""
+"""A hub with a tool of every kind, and a check that no state is left when all clients are gone."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,7 +17,7 @@ FORM: Final[Json] = {"name": {"type": "string"}}
 
 
 class Stage:
-    """A hub with a tool of every kind, and everything of it that must be empty when nobody is there."""
+    """A hub with a tool of every kind, and the state that must be empty without clients."""
 
     def __init__(self) -> None:
         self.hub = hub = Hub("stage", version="1")
@@ -78,7 +79,7 @@ class Stage:
             return "stayed"
 
     def change(self) -> None:
-        """Change the list of tools, which everybody is told."""
+        """Change the list of tools, of which all clients are notified."""
         hub = self.hub
 
         async def more() -> None: ...
@@ -86,7 +87,7 @@ class Stage:
         hub.tool(more, name=f"more_{next(self._numbers)}")
 
     def left_over(self) -> Json:
-        """What there is of anything that should be gone."""
+        """The counts of state that should be empty."""
         engine = self.hub.engine
         streams = [stream for session in self.sessions for stream in session.streams._streams.values()]
         counts = {
@@ -103,8 +104,8 @@ class Stage:
         return {name: count for name, count in counts.items() if count}
 
     async def ends_clean(self, before: set[asyncio.Task[Any]]) -> None:
-        """Everything is gone, and the last task with the hub itself."""
-        await settled(lambda: not self.left_over() and asyncio.all_tasks() == before)
+        """Check that no state is left, and no task once the hub has stopped."""
+        await wait_briefly(lambda: not self.left_over() and asyncio.all_tasks() == before)
         assert self.left_over() == {}, self.left_over()
         assert asyncio.all_tasks() - before == set(), asyncio.all_tasks() - before
         await self.hub.stop()
@@ -112,9 +113,9 @@ class Stage:
         assert asyncio.all_tasks() == {asyncio.current_task()}, asyncio.all_tasks()
 
 
-async def settled(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, but not for long: the assertions that follow say what is missing."""
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.002)
+async def wait_briefly(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, and no longer than a minute; the assertions that follow report what is missing."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(60):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.002)

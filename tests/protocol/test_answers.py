@@ -23,7 +23,7 @@ def test_more_members_join_an_encoded_object(body: bytes, expected: Any) -> None
     assert json.loads(extend(body, b'"x":1')) == expected
 
 
-def test_a_session_client_gets_the_body_as_it_is() -> None:
+def test_a_session_client_gets_the_body_unchanged() -> None:
     assert to_legacy_result(Answer(b'{"tools":[]}')) == b'{"tools":[]}'
     assert to_legacy_result(EMPTY) == b"{}"
 
@@ -35,15 +35,15 @@ def test_a_session_client_gets_meta_and_nothing_else_of_the_newer_era() -> None:
     }
 
 
-def test_a_stateless_result_says_its_type_and_who_answered() -> None:
+def test_a_stateless_result_has_its_type_and_the_server_info() -> None:
     assert modern(EMPTY, cacheable=False) == {"resultType": "complete", "_meta": {SERVER_INFO: WHO}}
 
 
 @pytest.mark.parametrize(("private", "scope"), [(False, "public"), (True, "private")])
 @pytest.mark.parametrize("meta", [None, {"trace": 7}])
-def test_a_cacheable_result_says_how_long_and_for_whom(private: bool, scope: str, meta: Any) -> None:
-    told = modern(Answer(b'{"tools":[]}', meta, private), cacheable=True, ttl_ms=1500)
-    assert told == {
+def test_a_cacheable_result_has_a_ttl_and_a_scope(private: bool, scope: str, meta: Any) -> None:
+    message = modern(Answer(b'{"tools":[]}', meta, private), cacheable=True, ttl_ms=1500)
+    assert message == {
         "tools": [],
         "resultType": "complete",
         "ttlMs": 1500,
@@ -53,10 +53,10 @@ def test_a_cacheable_result_says_how_long_and_for_whom(private: bool, scope: str
 
 
 def test_a_result_that_is_not_cacheable_carries_no_cache_fields() -> None:
-    told = modern(Answer(b'{"content":[]}', {"trace": 7}, private=True), cacheable=False)
-    assert told == {"content": [], "resultType": "complete", "_meta": {"trace": 7, SERVER_INFO: WHO}}
+    message = modern(Answer(b'{"content":[]}', {"trace": 7}, private=True), cacheable=False)
+    assert message == {"content": [], "resultType": "complete", "_meta": {"trace": 7, SERVER_INFO: WHO}}
 
 
-def test_a_handler_cannot_pretend_to_be_another_server() -> None:
-    told = modern(Answer(b"{}", {SERVER_INFO: {"name": "evil"}}), cacheable=False)
-    assert told["_meta"] == {SERVER_INFO: WHO}
+def test_a_handler_cannot_override_the_server_info() -> None:
+    message = modern(Answer(b"{}", {SERVER_INFO: {"name": "evil"}}), cacheable=False)
+    assert message["_meta"] == {SERVER_INFO: WHO}

@@ -42,7 +42,7 @@ class Kit(Toolkit):
 
 
 async def listen(peer: Peer, request_id: int | str, **wants: Any) -> None:
-    heard = len(peer.told(ACKNOWLEDGED))
+    heard = len(peer.notifications(ACKNOWLEDGED))
     peer.send(stateless(request_id, "subscriptions/listen", {"notifications": wants}))
     await peer.hears(ACKNOWLEDGED, heard + 1)
 
@@ -52,41 +52,41 @@ def tag(params: Json) -> Any:
 
 
 @asynchronous
-async def test_one_registration_of_many_tools_is_told_once() -> None:
+async def test_a_session_gets_one_notification_for_a_registration_of_many_tools() -> None:
     hub = assorted_hub()
     async with in_session(hub) as peer:
         hub.add(Kit)
         await idle()
-        assert peer.told(TOOLS) == [{}]
+        assert peer.notifications(TOOLS) == [{}]
         hub.remove("one", "two")
         await idle()
-        assert len(peer.told(TOOLS)) == 2
-        assert peer.told(PROMPTS) == peer.told(RESOURCES) == []
+        assert len(peer.notifications(TOOLS)) == 2
+        assert peer.notifications(PROMPTS) == peer.notifications(RESOURCES) == []
 
 
 @asynchronous
-async def test_resources_and_templates_changed_together_are_one_list() -> None:
+async def test_resources_and_templates_changed_together_make_one_notification() -> None:
     hub = assorted_hub()
     async with in_session(hub) as peer:
         rows = [*hub.registry[Kind.RESOURCE], *hub.registry[Kind.TEMPLATE], *hub.registry[Kind.PROMPT]]
         hub.registry.remove(rows)
         await idle()
-        assert len(peer.told(RESOURCES)) == 1
-        assert len(peer.told(PROMPTS)) == 1
-        assert peer.told(TOOLS) == []
+        assert len(peer.notifications(RESOURCES)) == 1
+        assert len(peer.notifications(PROMPTS)) == 1
+        assert peer.notifications(TOOLS) == []
 
 
 @asynchronous
-async def test_every_session_hears_of_a_change() -> None:
+async def test_every_session_gets_a_notification_of_a_change() -> None:
     hub = assorted_hub()
     async with in_session(hub) as first, in_session(hub) as second:
         await hub.notify_changed("prompts")
         await idle()
-        assert len(first.told(PROMPTS)) == len(second.told(PROMPTS)) == 1
+        assert len(first.notifications(PROMPTS)) == len(second.notifications(PROMPTS)) == 1
 
 
 @asynchronous
-async def test_a_change_is_told_to_those_who_can_see_it() -> None:
+async def test_only_clients_that_see_a_changed_tool_are_notified() -> None:
     hub = assorted_hub()
     async with in_session(hub) as able, in_session(hub) as other:
         await listen(other, "l", toolsListChanged=True)
@@ -97,19 +97,19 @@ async def test_a_change_is_told_to_those_who_can_see_it() -> None:
             hub.tool(lambda: "x", name="write.b", scopes=["write"])
         hub.remove("write.a")
         await idle()
-        assert (len(able.told(TOOLS)), other.told(TOOLS)) == (2, [])
+        assert (len(able.notifications(TOOLS)), other.notifications(TOOLS)) == (2, [])
         hub.tool(lambda: "x", name="read.a")
         await idle()
-        assert (len(able.told(TOOLS)), len(other.told(TOOLS))) == (3, 2)
+        assert (len(able.notifications(TOOLS)), len(other.notifications(TOOLS))) == (3, 2)
 
         hub.on("list_tools")(lambda cursor, ctx: [])
         hub.tool(lambda: "x", name="write.c", scopes=["write"])
         await idle()
-        assert (len(able.told(TOOLS)), len(other.told(TOOLS))) == (4, 4)
+        assert (len(able.notifications(TOOLS)), len(other.notifications(TOOLS))) == (4, 4)
 
 
 @asynchronous
-async def test_a_client_without_a_session_hears_nothing_unless_it_listens() -> None:
+async def test_a_client_without_a_session_or_listen_stream_gets_no_notifications() -> None:
     hub = assorted_hub()
     async with connected(hub) as peer:
         await hub.notify_changed("tools")
@@ -129,7 +129,7 @@ async def test_a_client_without_a_session_hears_nothing_unless_it_listens() -> N
     ],
 )
 @asynchronous
-async def test_a_listen_stream_hears_exactly_what_it_asked_for(wants: Json, heard: list[str]) -> None:
+async def test_a_listen_stream_gets_exactly_the_requested_notifications(wants: Json, heard: list[str]) -> None:
     hub = assorted_hub()
     async with connected(hub) as peer:
         await listen(peer, "l", **wants)
@@ -144,37 +144,37 @@ async def test_a_listen_stream_hears_exactly_what_it_asked_for(wants: Json, hear
 
 
 @asynchronous
-async def test_several_streams_are_told_apart_by_ids_that_keep_their_type() -> None:
+async def test_notifications_carry_the_id_of_their_stream_in_its_type() -> None:
     hub = assorted_hub()
     async with connected(hub) as peer:
         await listen(peer, 7, toolsListChanged=True)
         await listen(peer, "7", toolsListChanged=True)
         await listen(peer, 8, promptsListChanged=True)
         await hub.notify_changed("tools")
-        told = await peer.hears(TOOLS, 2)
-        tags = [tag(params) for params in told]
+        answer = await peer.hears(TOOLS, 2)
+        tags = [tag(params) for params in answer]
         assert sorted((type(value).__name__, value) for value in tags) == [("int", 7), ("str", "7")]
-        assert [type(tag(params)) for params in peer.told(ACKNOWLEDGED)] == [int, str, int]
+        assert [type(tag(params)) for params in peer.notifications(ACKNOWLEDGED)] == [int, str, int]
 
 
 @asynchronous
-async def test_an_updated_resource_is_told_to_subscribers_only() -> None:
+async def test_only_subscribers_are_notified_of_an_updated_resource() -> None:
     hub = assorted_hub()
     async with in_session(hub) as subscriber, in_session(hub) as other:
         await subscriber.result(request(1, "resources/subscribe", {"uri": "docs://readme"}))
         await hub.notify_resource_updated("docs://readme")
         await hub.notify_resource_updated("docs://else")
         await idle()
-        assert subscriber.told(UPDATED) == [{"uri": "docs://readme"}]
-        assert other.told(UPDATED) == []
+        assert subscriber.notifications(UPDATED) == [{"uri": "docs://readme"}]
+        assert other.notifications(UPDATED) == []
         await subscriber.result(request(2, "resources/unsubscribe", {"uri": "docs://readme"}))
         await hub.notify_resource_updated("docs://readme")
         await idle()
-        assert len(subscriber.told(UPDATED)) == 1
+        assert len(subscriber.notifications(UPDATED)) == 1
 
 
 @asynchronous
-async def test_a_change_made_in_another_thread_is_told_on_the_loop() -> None:
+async def test_a_change_made_in_another_thread_is_sent_on_the_loop() -> None:
     hub = assorted_hub()
     async with in_session(hub) as peer:
         threads: list[int] = []
@@ -193,7 +193,7 @@ async def test_a_change_made_in_another_thread_is_told_on_the_loop() -> None:
         assert threads == [peer_thread]
 
 
-def test_changes_before_the_hub_serves_go_nowhere() -> None:
+def test_changes_before_the_hub_starts_are_not_sent() -> None:
     hub = Hub("early", version="1")
     hub.engine.broadcast.list_changed("tools")
     hub.engine.broadcast.resource_updated("a://x")
@@ -218,17 +218,17 @@ async def test_closing_ends_every_listen_stream_with_its_result() -> None:
         assert len(hub.engine.broadcast) == 0
         await hub.notify_changed("tools")
         await idle()
-        assert len(peer.told(TOOLS)) == 2
+        assert len(peer.notifications(TOOLS)) == 2
 
 
 @asynchronous
-async def test_a_session_and_a_listen_stream_on_one_connection_are_each_told_once() -> None:
+async def test_a_session_and_a_listen_stream_on_one_connection_get_one_notification_each() -> None:
     hub = assorted_hub()
     async with connected(hub) as peer:
         await peer.result(initialization())
         await listen(peer, "l", toolsListChanged=True)
         hub.add(Kit)
-        told = await peer.hears(TOOLS, 2)
+        answer = await peer.hears(TOOLS, 2)
         await idle()
-        assert len(peer.told(TOOLS)) == 2
-        assert sorted("_meta" in params for params in told) == [False, True]
+        assert len(peer.notifications(TOOLS)) == 2
+        assert sorted("_meta" in params for params in answer) == [False, True]

@@ -35,7 +35,7 @@ EVERYTHING: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roo
 
 
 class Line:
-    """What is sent to a client, and its answers."""
+    """A fake client: records the messages to it and answers them."""
 
     def __init__(self) -> None:
         self.calls = ClientCalls(Hub("line", version="1").engine.sessions.liveness)
@@ -77,7 +77,7 @@ async def test_an_error_is_raised_with_its_code_and_data() -> None:
 
 
 @pytest.mark.parametrize("error", [{}, {"code": "x"}, {"message": None}])
-def test_an_error_that_is_malformed_is_an_error_all_the_same(error: Any) -> None:
+def test_a_malformed_error_is_raised_as_an_error(error: Any) -> None:
     @asynchronous
     async def run() -> None:
         line = Line()
@@ -91,7 +91,7 @@ def test_an_error_that_is_malformed_is_an_error_all_the_same(error: Any) -> None
 
 
 @pytest.mark.parametrize("number", [1, "hub-99", "1", "", None])
-def test_answers_that_nobody_waits_for_are_dropped(number: Any) -> None:
+def test_answers_with_an_unknown_id_are_dropped(number: Any) -> None:
     @asynchronous
     async def run() -> None:
         line = Line()
@@ -108,18 +108,18 @@ def test_answers_that_nobody_waits_for_are_dropped(number: Any) -> None:
 
 
 @asynchronous
-async def test_a_client_that_takes_too_long_is_told_not_to_bother() -> None:
+async def test_a_question_that_times_out_is_cancelled() -> None:
     line = Line()
     with pytest.raises(NoAnswer, match="roots/list"):
         await line.ask(Question("roots/list", {}, {}, within=0.0))
-    asked, told = line.sent
-    assert told["method"] == "notifications/cancelled"
-    assert told["params"]["requestId"] == asked["id"]
+    asked, outcome = line.sent
+    assert outcome["method"] == "notifications/cancelled"
+    assert outcome["params"]["requestId"] == asked["id"]
     assert len(line.calls) == 0
 
 
 @asynchronous
-async def test_a_client_is_told_when_nobody_waits_for_its_answer_any_more() -> None:
+async def test_a_question_of_a_cancelled_caller_is_cancelled() -> None:
     line = Line()
     task = asyncio.create_task(line.ask())
     await idle()
@@ -139,7 +139,9 @@ async def test_a_client_is_told_when_nobody_waits_for_its_answer_any_more() -> N
     ],
 )
 @asynchronous
-async def test_older_clients_are_asked_in_their_words(method: str, params: Json, older: Json) -> None:
+async def test_questions_to_older_clients_use_the_fields_of_their_version(
+    method: str, params: Json, older: Json
+) -> None:
     question = Question(method, params, {})
     for version, expected in ((V2025_06_18, older), (LATEST_LEGACY, params)):
         line = Line()
@@ -173,7 +175,7 @@ def asking_hub() -> Hub:
 
 @asynccontextmanager
 async def able(hub: Hub) -> AsyncIterator[Peer]:
-    """A client with a session that can answer everything, by hand."""
+    """A client with a session that declares every capability."""
     async with connected(hub) as peer:
         given = {"protocolVersion": LATEST_LEGACY, "capabilities": EVERYTHING, "clientInfo": CLIENT}
         await peer.result(request("init", "initialize", given))
@@ -188,7 +190,7 @@ async def asked(peer: Peer) -> Json:
 
 
 @asynchronous
-async def test_the_answer_of_another_session_never_arrives() -> None:
+async def test_the_answer_of_another_session_is_ignored() -> None:
     hub = asking_hub()
     async with able(hub) as ada, able(hub) as eve:
         ada.send(request(1, "tools/call", {"name": "where"}))
@@ -198,7 +200,7 @@ async def test_the_answer_of_another_session_never_arrives() -> None:
         assert not [message for message in ada.received if message.get("id") == 1]
         ada.send({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": [{"uri": "file:///ada"}]}})
         assert (await ada.response(1))["result"]["content"][0]["text"] == "file:///ada"
-        assert not eve.told("roots/list")
+        assert not eve.notifications("roots/list")
 
 
 @asynchronous
@@ -211,7 +213,7 @@ async def test_a_call_whose_question_is_not_answered_fails() -> None:
 
 
 @asynchronous
-async def test_a_cancelled_call_takes_its_question_back() -> None:
+async def test_a_cancelled_call_cancels_its_question() -> None:
     async with able(asking_hub()) as peer:
         peer.send(request(1, "tools/call", {"name": "where"}))
         question = await asked(peer)
@@ -222,7 +224,7 @@ async def test_a_cancelled_call_takes_its_question_back() -> None:
 
 
 @asynchronous
-async def test_an_error_of_the_client_fails_the_call_and_nothing_else() -> None:
+async def test_an_error_of_the_client_fails_only_the_call() -> None:
     async with able(asking_hub()) as peer:
         peer.send(request(1, "tools/call", {"name": "where"}))
         question = await asked(peer)
@@ -234,7 +236,7 @@ async def test_an_error_of_the_client_fails_the_call_and_nothing_else() -> None:
 
 
 @asynchronous
-async def test_the_time_of_a_tool_stands_still_while_the_client_thinks() -> None:
+async def test_the_timeout_of_a_tool_is_paused_while_the_client_answers() -> None:
     async with able(asking_hub()) as peer:
         peer.send(request(1, "tools/call", {"name": "patient"}))
         question = await asked(peer)
@@ -256,7 +258,7 @@ async def listening(hub: Hub, **answers: Any) -> AsyncIterator[tuple[TestClient,
 
 
 @asynchronous
-async def test_answers_to_what_a_session_was_sent_arrive_at_the_hooks() -> None:
+async def test_hooks_get_the_answers_to_questions_sent_by_a_session() -> None:
     hub = asking_hub()
     heard: list[Any] = []
 
@@ -295,7 +297,7 @@ async def test_answers_to_what_a_session_was_sent_arrive_at_the_hooks() -> None:
 
 
 @asynchronous
-async def test_who_declined_said_nothing_that_a_hook_could_hear() -> None:
+async def test_a_hook_gets_no_content_of_a_declined_elicitation() -> None:
     hub = asking_hub()
     heard: list[Any] = []
     hub.on("elicitation")(lambda response, *_: heard.append(response))
@@ -315,14 +317,16 @@ BAD_ANSWERS: list[tuple[str, tuple[Any, ...], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "args", "told"), BAD_ANSWERS)
-def test_an_answer_that_does_not_fit_never_arrives_and_is_logged(kind: str, args: tuple[Any, ...], told: Any) -> None:
+@pytest.mark.parametrize(("kind", "args", "outcome"), BAD_ANSWERS)
+def test_an_answer_that_does_not_match_is_logged_and_not_passed_to_hooks(
+    kind: str, args: tuple[Any, ...], outcome: Any
+) -> None:
     @asynchronous
     async def run() -> None:
         hub = asking_hub()
         heard: list[Any] = []
         hub.on(kind)(lambda *given: heard.append(given))
-        answers: Json = {kind: lambda _: told}
+        answers: Json = {kind: lambda _: outcome}
         async with listening(hub, **answers) as (client, session):
             await getattr(session, f"send_{kind}")(*args)
             await client.assert_notification("message", level="warning")
@@ -332,7 +336,7 @@ def test_an_answer_that_does_not_fit_never_arrives_and_is_logged(kind: str, args
 
 
 @asynchronous
-async def test_a_client_that_never_answers_is_given_up_on() -> None:
+async def test_an_unanswered_question_of_a_session_times_out() -> None:
     hub = asking_hub()
     async with able(hub) as peer:
         (session,) = hub.engine.sessions
@@ -342,7 +346,7 @@ async def test_a_client_that_never_answers_is_given_up_on() -> None:
 
 
 @asynchronous
-async def test_a_session_that_ends_leaves_no_question_behind() -> None:
+async def test_an_ended_session_has_no_open_questions() -> None:
     hub = asking_hub()
     async with able(hub) as peer:
         (session,) = hub.engine.sessions
@@ -353,7 +357,7 @@ async def test_a_session_that_ends_leaves_no_question_behind() -> None:
 
 
 @asynchronous
-async def test_what_a_client_does_not_offer_is_not_sent() -> None:
+async def test_a_question_that_the_client_does_not_support_is_not_sent() -> None:
     hub = asking_hub()
     async with listening(hub) as (client, session):
         for send in (session.send_roots(), session.send_sampling("Hi"), session.send_elicitation("Who?", FORM)):
@@ -366,7 +370,7 @@ async def test_what_a_client_does_not_offer_is_not_sent() -> None:
 
 
 @asynchronous
-async def test_a_stateless_request_has_nobody_to_send_questions_to() -> None:
+async def test_a_stateless_client_cannot_be_asked_outside_of_its_request() -> None:
     hub = asking_hub()
 
     @hub.tool
@@ -386,7 +390,7 @@ async def test_a_stateless_request_has_nobody_to_send_questions_to() -> None:
 
 
 @asynchronous
-async def test_a_page_to_open_has_an_id_of_its_own_in_a_session() -> None:
+async def test_a_url_elicitation_in_a_session_has_an_elicitation_id() -> None:
     line = Line()
     page = {"mode": "url", "message": "Sign in", "url": "https://example.com"}
     asking = asyncio.create_task(line.ask(Question("elicitation/create", page, {"elicitation": {"url": {}}})))

@@ -1,4 +1,4 @@
-"""A connection in memory: what is answered, in which order, and what is refused."""
+"""A connection in memory: responses, their order, and refusals."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ async def test_both_eras_are_served_side_by_side() -> None:
 
 
 @asynchronous
-async def test_the_envelope_is_recognised_however_its_key_is_escaped() -> None:
+async def test_the_envelope_is_recognised_with_an_escaped_key() -> None:
     plain = json.dumps(stateless(1, "tools/list")).encode()
     async with connected(assorted_hub()) as peer:
         peer.send(plain.replace(b"io.modelcontextprotocol/", b"io.modelcontextprotocol\\/"))
@@ -76,12 +76,12 @@ async def test_text_that_looks_like_an_envelope_does_not_change_the_era() -> Non
         (b'{"jsonrpc":"1.0","method":"ping"}', -32600),
         (b'{"jsonrpc":"2.0"}', -32600),
         (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600),
-        (b"[" * 65 + b"]" * 65, -32600),
+        (b"[" * 65 + b"]" * 65, -32700),
         (b'{"a":' * 65 + b"1" + b"}" * 65, -32700),
     ],
 )
 @asynchronous
-async def test_garbage_is_refused_without_an_id_and_service_goes_on(garbage: bytes, code: int) -> None:
+async def test_garbage_is_refused_without_an_id_and_the_connection_stays_usable(garbage: bytes, code: int) -> None:
     async with in_session(assorted_hub()) as peer:
         peer.send(garbage)
         refusal = await peer.response(None)
@@ -99,7 +99,7 @@ async def test_garbage_is_refused_without_an_id_and_service_goes_on(garbage: byt
     ],
 )
 @asynchronous
-async def test_a_bad_envelope_is_refused_with_the_id_it_has(broken: Json) -> None:
+async def test_an_invalid_envelope_is_refused_with_its_id(broken: Json) -> None:
     async with connected(assorted_hub()) as peer:
         peer.send(broken)
         assert (await peer.response(5))["error"]["code"] == -32600
@@ -114,7 +114,7 @@ async def test_a_bad_envelope_is_refused_with_the_id_it_has(broken: Json) -> Non
     ],
 )
 @asynchronous
-async def test_bytes_that_are_no_text_are_refused_and_service_goes_on(params: bytes) -> None:
+async def test_invalid_utf_8_is_refused_and_the_connection_stays_usable(params: bytes) -> None:
     async with in_session(assorted_hub()) as peer:
         peer.send(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%b}' % params)
         refusal = await peer.first(lambda message: "error" in message)
@@ -123,14 +123,14 @@ async def test_bytes_that_are_no_text_are_refused_and_service_goes_on(params: by
 
 
 @asynchronous
-async def test_bytes_that_are_no_text_in_a_notification_are_ignored() -> None:
+async def test_invalid_utf_8_in_a_notification_is_ignored() -> None:
     async with in_session(assorted_hub()) as peer:
         peer.send(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\xff"}}')
         assert await peer.result(request(2, "ping")) == {}
 
 
 @asynchronous
-async def test_responses_and_unknown_notifications_are_taken_in_silence() -> None:
+async def test_responses_and_unknown_notifications_are_ignored() -> None:
     async with in_session(assorted_hub()) as peer:
         before = len(peer.received)
         peer.send({"jsonrpc": "2.0", "id": 99, "result": {}})
@@ -166,7 +166,7 @@ async def test_a_request_may_reuse_the_id_of_a_finished_one() -> None:
 
 @pytest.mark.parametrize("modern", [False, True])
 @asynchronous
-async def test_what_a_handler_says_after_its_answer_is_not_sent(modern: bool) -> None:
+async def test_messages_of_a_handler_after_its_answer_are_not_sent(modern: bool) -> None:
     hub = Hub("late", version="1")
     answered = asyncio.Event()
     late: list[asyncio.Task[None]] = []
@@ -192,8 +192,8 @@ async def test_what_a_handler_says_after_its_answer_is_not_sent(modern: bool) ->
         answered.set()
         await asyncio.gather(*late)
         await idle()
-        assert [params["progress"] for params in peer.told("notifications/progress")] == [1]
-        assert peer.told("notifications/message") == []
+        assert [params["progress"] for params in peer.notifications("notifications/progress")] == [1]
+        assert peer.notifications("notifications/message") == []
 
 
 async def asked(ctx: Context, answers: list[Any]) -> str:
@@ -222,7 +222,7 @@ async def asked(ctx: Context, answers: list[Any]) -> str:
     ],
 )
 @asynchronous
-async def test_a_malformed_answer_of_a_client_breaks_nothing(answer: bytes) -> None:
+async def test_a_malformed_answer_of_a_client_fails_only_the_question(answer: bytes) -> None:
     hub = Hub("asking", version="1")
     answers: list[Any] = []
 
@@ -259,7 +259,7 @@ async def test_a_second_initialize_replaces_the_session() -> None:
 
 
 @asynchronous
-async def test_closing_stops_the_work_and_forgets_the_session() -> None:
+async def test_closing_stops_running_calls_and_removes_the_session() -> None:
     waiting = Waiting()
     async with in_session(waiting.hub) as peer:
         peer.send(request(1, "tools/call", call("wait")))
@@ -302,7 +302,9 @@ MESSAGES: list[Any] = [
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(hostile_bytes(MESSAGES), max_size=6), st.sampled_from([None, *LEGACY]))
-def test_whatever_arrives_only_json_rpc_leaves_and_service_goes_on(lines: list[bytes], version: str | None) -> None:
+def test_the_hub_sends_only_json_rpc_for_any_input_and_the_connection_stays_usable(
+    lines: list[bytes], version: str | None
+) -> None:
     @asynchronous
     async def scenario() -> None:
         async with connected(assorted_hub()) as peer:

@@ -1,4 +1,4 @@
-"""Batches, which one version has and the others refuse."""
+"""Batches, which one protocol version has and the others refuse."""
 
 import pytest
 
@@ -54,7 +54,7 @@ async def test_other_versions_refuse_batches(version: str) -> None:
 
 
 @asynchronous
-async def test_what_comes_right_behind_initialize_belongs_to_the_session() -> None:
+async def test_messages_right_after_initialize_belong_to_the_session() -> None:
     async with connected(assorted_hub()) as peer:
         peer.send(initialization(V2025_03_26))
         peer.send(request(1, "tools/list"))
@@ -83,7 +83,7 @@ async def test_a_malformed_batch_is_refused_as_a_whole(batch: bytes, code: int) 
 
 
 @asynchronous
-async def test_what_is_no_message_is_refused_and_the_rest_of_its_batch_is_answered() -> None:
+async def test_an_invalid_message_in_a_batch_is_refused_and_the_others_are_answered() -> None:
     async with in_session(assorted_hub(), V2025_03_26) as peer:
         peer.send(b'[{"jsonrpc": "2.0", "id": 7, "method": "ping"}, 1, {"jsonrpc": "1.0", "id": 8, "method": "ping"}]')
         answers = await peer.first(lambda message: isinstance(message, list))
@@ -95,7 +95,7 @@ async def test_what_is_no_message_is_refused_and_the_rest_of_its_batch_is_answer
 
 
 @asynchronous
-async def test_a_batch_of_nothing_but_refusals_is_answered() -> None:
+async def test_a_batch_of_only_invalid_messages_is_answered() -> None:
     async with in_session(assorted_hub(), V2025_03_26) as peer:
         peer.send(b"[1, 2]")
         answers = await peer.first(lambda message: isinstance(message, list))
@@ -119,7 +119,7 @@ def test_a_batch_of_too_many_messages_is_refused_as_a_whole() -> None:
 
 
 @asynchronous
-async def test_initialize_cannot_hide_in_a_batch() -> None:
+async def test_initialize_in_a_batch_is_refused() -> None:
     async with in_session(assorted_hub(), V2025_03_26) as peer:
         peer.send(batch_of(initialization(request_id=1), request(2, "ping")))
         answers = await peer.first(lambda message: isinstance(message, list))

@@ -1,4 +1,4 @@
-"""What a client gives up on is stopped and never answered."""
+"""A cancelled request is stopped and never answered."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ async def test_a_cancelled_request_stops_and_is_never_answered(modern: bool) -> 
 
 @pytest.mark.parametrize("modern", [False, True])
 @asynchronous
-async def test_a_cancel_right_behind_its_request_counts(modern: bool) -> None:
+async def test_a_cancellation_right_after_its_request_is_effective(modern: bool) -> None:
     waiting = Waiting()
     make = stateless if modern else request
     async with in_session(waiting.hub) as peer:
@@ -106,7 +106,7 @@ async def test_a_handler_that_fails_when_cancelled_is_not_answered_either(modern
     [{"requestId": 99}, {"requestId": "1"}, {"requestId": None}, {"requestId": 1.5}, {"reason": "bored"}, {}, None],
 )
 @asynchronous
-async def test_cancelling_what_does_not_run_changes_nothing(params: Json | None, modern: bool) -> None:
+async def test_cancelling_an_unknown_request_has_no_effect(params: Json | None, modern: bool) -> None:
     waiting = Waiting()
     make = stateless if modern else request
     async with in_session(waiting.hub) as peer:

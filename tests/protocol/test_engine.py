@@ -16,7 +16,7 @@ def test_an_empty_hub_declares_tools_and_logging_only() -> None:
     assert plain_hub().engine.profile.capabilities() == {"logging": {}, "tools": {"listChanged": True}}
 
 
-def test_capabilities_follow_what_is_registered() -> None:
+def test_declared_capabilities_follow_the_registry() -> None:
     hub = plain_hub()
 
     @hub.prompt
@@ -45,7 +45,7 @@ def test_capabilities_follow_what_is_registered() -> None:
     assert hub.engine.profile.offers_subscriptions
 
 
-def test_given_capabilities_are_declared_as_they_are() -> None:
+def test_configured_capabilities_are_declared_unchanged() -> None:
     given: dict[str, Any] = {"tools": {}, "resources": {"subscribe": True}}
     engine = plain_hub(capabilities=given).engine
     assert engine.profile.capabilities() == given
@@ -75,7 +75,7 @@ async def test_methods_of_a_capability_that_is_not_offered_do_not_exist(method: 
 
 @pytest.mark.parametrize("method", ["tools/list", "logging/setLevel"])
 @asynchronous
-async def test_a_capability_left_out_on_purpose_takes_its_methods_along(method: str) -> None:
+async def test_methods_of_a_capability_that_is_not_configured_do_not_exist(method: str) -> None:
     async with in_session(plain_hub(capabilities={"prompts": {}})) as peer:
         assert (await peer.error(request(1, method, {"level": "info"})))["code"] == -32601
 
@@ -94,7 +94,7 @@ async def test_log_messages_go_out_only_where_logging_is_declared(capabilities: 
     async with in_session(hub) as peer:
         await peer.result(request(1, "tools/call", {"name": "chat"}))
         await peer.result(stateless(2, "tools/call", {"name": "chat"}, **{LOG_LEVEL: "debug"}))
-        assert len(peer.told("notifications/message")) == (4 if "logging" in capabilities else 0)
+        assert len(peer.notifications("notifications/message")) == (4 if "logging" in capabilities else 0)
 
 
 @asynchronous
@@ -109,21 +109,21 @@ async def test_discover_and_initialize_declare_the_same() -> None:
 
 
 @asynchronous
-async def test_starting_twice_still_tells_a_change_once() -> None:
+async def test_a_hub_that_was_started_twice_sends_one_notification_per_change() -> None:
     hub = plain_hub()
     async with in_session(hub) as peer:
         await hub.start()
         hub.tool(name="late")(lambda: "x")
         await idle()
-        assert len(peer.told("notifications/tools/list_changed")) == 1
+        assert len(peer.notifications("notifications/tools/list_changed")) == 1
 
 
 @asynchronous
-async def test_a_stopped_hub_has_no_sessions_and_tells_nobody() -> None:
+async def test_a_stopped_hub_has_no_sessions_and_sends_no_notifications() -> None:
     hub = plain_hub()
     async with in_session(hub) as peer:
         await hub.stop()
         assert len(hub.engine.sessions) == 0
         hub.tool(name="late")(lambda: "x")
         await idle()
-        assert peer.told("notifications/tools/list_changed") == []
+        assert peer.notifications("notifications/tools/list_changed") == []

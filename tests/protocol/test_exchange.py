@@ -14,7 +14,7 @@ from waypost.wire.versions import ALL, V2024_11_05, V2026_07_28
 
 
 class Outlet:
-    """Collects what a request says before its answer."""
+    """Collects the messages of a request before its response."""
 
     def __init__(self) -> None:
         self.sent: list[Json] = []
@@ -36,7 +36,7 @@ def exchange(version: str = V2026_07_28, token: int | str | None = None) -> tupl
 
 
 @asynchronous
-async def test_progress_only_ever_grows() -> None:
+async def test_progress_that_does_not_increase_is_not_sent() -> None:
     made, outlet = exchange(token="t")
     for value in (0, 0, 10, 5, 10, 10.5, -1, 100, 100):
         await made.progress(value, None, None)
@@ -44,7 +44,7 @@ async def test_progress_only_ever_grows() -> None:
 
 
 @asynchronous
-async def test_progress_that_is_no_number_is_not_told() -> None:
+async def test_progress_that_is_not_finite_is_not_sent() -> None:
     made, outlet = exchange(token="t")
     for value in (1, math.nan, math.inf, 2):
         await made.progress(value, math.inf, None)
@@ -74,7 +74,7 @@ async def test_progress_is_not_sent_to_a_client_that_did_not_ask() -> None:
 
 
 @asynchronous
-async def test_progress_leaves_out_what_was_not_said() -> None:
+async def test_progress_omits_a_missing_total_and_message() -> None:
     made, outlet = exchange(token="t")
     await made.progress(1, None, None)
     assert outlet.sent[0]["params"] == {"progressToken": "t", "progress": 1}
@@ -100,7 +100,7 @@ async def test_log_messages_below_the_level_are_not_sent(least: str) -> None:
 
 
 @asynchronous
-async def test_without_a_level_nothing_is_logged() -> None:
+async def test_without_a_log_level_no_log_messages_are_sent() -> None:
     made, outlet = exchange()
     assert made.log_level == SILENT
     await made.log("emergency", "fire", None)
@@ -111,7 +111,7 @@ async def test_without_a_level_nothing_is_logged() -> None:
     ("data", "body"), [(None, "hello"), ({}, {"message": "hello"}), ({"a": 1}, {"message": "hello", "a": 1})]
 )
 @asynchronous
-async def test_log_data_is_the_message_or_an_object_with_it(data: Any, body: Any) -> None:
+async def test_log_data_is_the_message_or_an_object_that_contains_it(data: Any, body: Any) -> None:
     made, outlet = exchange()
     made.log_level = level_number("debug")
     await made.log("warning", "hello", data)
@@ -121,7 +121,7 @@ async def test_log_data_is_the_message_or_an_object_with_it(data: Any, body: Any
 
 
 @pytest.mark.parametrize("level", ["", "INFO", "fatal", "warn"])
-def test_an_unknown_log_level_is_refused_with_the_known_ones(level: str) -> None:
+def test_the_error_for_an_unknown_log_level_names_the_known_ones(level: str) -> None:
     with pytest.raises(ValueError, match="emergency"):
         level_number(level)
     with pytest.raises(InvalidParams, match="emergency"):
@@ -129,7 +129,7 @@ def test_an_unknown_log_level_is_refused_with_the_known_ones(level: str) -> None
 
 
 @asynchronous
-async def test_a_handler_that_logs_at_an_unknown_level_hears_of_it_even_when_nobody_listens() -> None:
+async def test_logging_at_an_unknown_level_raises_even_without_a_log_level() -> None:
     made, outlet = exchange()
     with pytest.raises(ValueError, match="loud"):
         await made.log("loud", "hello", None)
@@ -154,7 +154,7 @@ async def test_a_stateless_request_has_a_session_of_its_own() -> None:
 
 
 @asynchronous
-async def test_cancelling_stops_the_work_and_is_the_clients_doing() -> None:
+async def test_cancelling_stops_the_work_and_is_attributed_to_the_client() -> None:
     made, _ = exchange()
     seen: list[bool] = []
 
@@ -174,7 +174,7 @@ async def test_cancelling_stops_the_work_and_is_the_clients_doing() -> None:
 
 
 @asynchronous
-async def test_a_cancellation_from_elsewhere_is_not_the_clients() -> None:
+async def test_cancelling_a_request_that_does_not_run_only_marks_it() -> None:
     made, _ = exchange()
     assert not made.was_cancelled()
     made.cancel()

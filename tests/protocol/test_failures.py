@@ -46,20 +46,20 @@ from waypost.wire.versions import ALL, LEGACY, V2026_07_28
 def test_every_error_has_its_code_and_keeps_its_message(
     error: Exception, code: int, message: str, version: str
 ) -> None:
-    told = to_failure(error, version)
-    assert (told.code, told.message) == (code, message)
+    answer = to_failure(error, version)
+    assert (answer.code, answer.message) == (code, message)
 
 
 @pytest.mark.parametrize(("version", "code"), [*((version, -32002) for version in LEGACY), (V2026_07_28, -32602)])
-def test_an_unknown_resource_is_told_with_its_uri_in_the_code_of_the_era(version: str, code: int) -> None:
-    told = to_failure(UnknownResource("a://x"), version)
-    assert (told.code, told.data) == (code, {"uri": "a://x"})
+def test_an_unknown_resource_has_the_error_code_of_the_version_and_its_uri(version: str, code: int) -> None:
+    answer = to_failure(UnknownResource("a://x"), version)
+    assert (answer.code, answer.data) == (code, {"uri": "a://x"})
 
 
-def test_a_surprise_is_logged_and_told_without_details(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_is_logged_and_answered_without_details(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
-        told = to_failure(ValueError("password=hunter2"), V2026_07_28)
-    assert (told.code, told.message, told.data) == (-32603, "Internal error", None)
+        answer = to_failure(ValueError("password=hunter2"), V2026_07_28)
+    assert (answer.code, answer.message, answer.data) == (-32603, "Internal error", None)
     assert "hunter2" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""Whatever a client does, in whatever order: when it is gone, nothing that it started is left."""
+"""Random steps of a client: once it is gone, no state of it is left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 from tests.protocol.conftest import asynchronous, cancelled, idle, notification, until
 from tests.protocol.plays import PLAYS, Client, Line, Requests, Step, opening
-from tests.protocol.stage import Stage, settled
+from tests.protocol.stage import Stage, wait_briefly
 from tests.transports.http.conftest import Call, Visitor, Web
 from waypost.wire.versions import V2025_06_18, V2025_11_25, V2026_07_28, is_modern
 
@@ -21,14 +21,14 @@ PLAYED: Final = settings(max_examples=60, deadline=None, suppress_health_check=[
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Tools that crash are logged, which is not what is looked at here."""
+    """Silence the log messages about crashing tools."""
     logging.disable(logging.ERROR)
     yield
     logging.disable(logging.NOTSET)
 
 
 async def begun() -> tuple[Stage, set[asyncio.Task[Any]]]:
-    """A hub that has started, and the tasks there are before anybody comes."""
+    """A started hub, and the tasks that run before the first client."""
     stage = Stage()
     await stage.hub.start()
     return stage, asyncio.all_tasks()
@@ -41,7 +41,7 @@ async def begun() -> tuple[Stage, set[asyncio.Task[Any]]]:
 @example(steps=[("call", "asking"), ("cancel", 0)])
 @example(steps=[("call", "asking_twice"), ("wait", 5), ("answer", (0, "right"))])
 @example(steps=[("listen", None), ("change", None)])
-def test_a_connection_that_closes_leaves_nothing(version: str, steps: list[Step]) -> None:
+def test_a_closed_connection_leaves_no_state(version: str, steps: list[Step]) -> None:
     @asynchronous
     async def scenario() -> None:
         stage, before = await begun()
@@ -61,7 +61,7 @@ def test_a_connection_that_closes_leaves_nothing(version: str, steps: list[Step]
 @pytest.mark.parametrize("version", [V2025_06_18, V2025_11_25, V2026_07_28])
 @PLAYED
 @given(steps=PLAYS)
-def test_a_client_that_gives_up_on_everything_leaves_an_idle_connection(version: str, steps: list[Step]) -> None:
+def test_a_client_that_cancels_all_requests_leaves_an_idle_connection(version: str, steps: list[Step]) -> None:
     @asynchronous
     async def scenario() -> None:
         stage, before = await begun()
@@ -72,7 +72,7 @@ def test_a_client_that_gives_up_on_everything_leaves_an_idle_connection(version:
         for number in client.ids:
             line.send(cancelled(number))
         connection = line.peer.connection
-        await settled(lambda: asyncio.all_tasks() == before)
+        await wait_briefly(lambda: asyncio.all_tasks() == before)
         await idle()
         assert asyncio.all_tasks() - before == set()
         assert (connection._tasks, connection._modern_requests) == (set(), {})
@@ -89,7 +89,7 @@ def test_a_client_that_gives_up_on_everything_leaves_an_idle_connection(version:
 @given(steps=PLAYS)
 @example(steps=[("call", "slow"), ("leave", 0)])
 @example(steps=[("leave", 0), ("change", None), ("leave", 1), ("leave", 0)])
-def test_clients_over_http_that_leave_and_end_their_session_leave_nothing(version: str, steps: list[Step]) -> None:
+def test_http_clients_that_disconnect_and_end_their_session_leave_no_state(version: str, steps: list[Step]) -> None:
     @asynchronous
     async def scenario() -> None:
         stage, before = await begun()

@@ -1,4 +1,4 @@
-"""Results that are too large to be sent: kept, linked to, and read by whoever called, by nobody else."""
+"""Results that are too large to be sent: stored, linked to, and readable only by the caller."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONG = "x" * LIMIT
 
 
 def library(**options: Any) -> Hub:
-    """A hub with tools that say much, and no resources."""
+    """A hub with tools that return large results, and no resources."""
     hub = Hub("library", version="1", **{"max_result": LIMIT, **options})
 
     @hub.tool(task="optional")
@@ -69,7 +69,7 @@ def library(**options: Any) -> Hub:
 
 
 async def followed(client: TestClient, answer: Json) -> Json:
-    """What an answer links to."""
+    """The stored result that a response links to."""
     (link,) = [block for block in answer["content"] if block["type"] == "resource_link"]
     read = await client.request("resources/read", {"uri": link["uri"]})
     (part,) = read["contents"]
@@ -94,7 +94,7 @@ async def test_a_large_result_is_linked_to_and_can_be_read(version: str) -> None
 
 @pytest.mark.parametrize("version", [one for one in ALL if not at_least(one, V2025_06_18)])
 @asynchronous
-async def test_clients_that_know_no_links_get_its_address_as_text(version: str) -> None:
+async def test_clients_without_resource_links_get_the_uri_as_text(version: str) -> None:
     async with connect(library(), version) as client:
         answer = await client.call_tool("page", {"size": LIMIT})
         uri = answer["content"][1]["text"].removeprefix("result of page: ")
@@ -111,7 +111,7 @@ async def test_a_result_as_large_as_the_limit_is_sent() -> None:
 
 
 @asynchronous
-async def test_without_structured_content_that_was_promised_it_is_an_error() -> None:
+async def test_a_linked_result_without_its_declared_structured_content_is_an_error() -> None:
     async with connect(library()) as client:
         answer = await client.call_tool("promised", {})
         assert answer["isError"] is True
@@ -119,16 +119,16 @@ async def test_without_structured_content_that_was_promised_it_is_an_error() -> 
 
 
 @asynchronous
-async def test_without_what_another_server_promised_it_is_an_error_too() -> None:
+async def test_a_linked_result_of_an_upstream_tool_with_an_output_schema_is_an_error() -> None:
     hub = library()
     promised = hub.registry.tool("promised")
-    hub.registry.replace([promised], [replace(promised, output=None)])  # as tools of other servers are, unchecked
+    hub.registry.replace([promised], [replace(promised, output=None)])  # like an upstream tool, which is not checked
     async with connect(hub) as client:
         assert (await client.call_tool("promised", {}))["isError"] is True
 
 
 @asynchronous
-async def test_what_is_noted_beside_a_result_counts_too() -> None:
+async def test_the_meta_of_a_result_counts_towards_the_limit() -> None:
     async with connect(library()) as client:
         answer = await client.call_tool("noted", {})
         assert LONG not in str(answer)
@@ -137,7 +137,7 @@ async def test_what_is_noted_beside_a_result_counts_too() -> None:
 
 @pytest.mark.parametrize("version", [V2025_11_25, V2026_07_28])
 @asynchronous
-async def test_a_large_failure_is_told_and_kept_as_one(version: str) -> None:
+async def test_a_large_error_result_is_sent_and_stored_as_an_error(version: str) -> None:
     async with connect(library(), version) as client:
         answer = await client.call_tool("broken", {})
         assert answer["isError"] is True
@@ -145,7 +145,7 @@ async def test_a_large_failure_is_told_and_kept_as_one(version: str) -> None:
 
 
 @asynchronous
-async def test_a_task_that_fails_at_length_has_failed() -> None:
+async def test_a_task_with_a_large_error_result_has_failed() -> None:
     hub = library()
 
     @hub.tool(task="required")
@@ -186,7 +186,7 @@ async def test_a_task_of_a_session_ends_with_the_link() -> None:
 
 
 @asynchronous
-async def test_a_hook_that_makes_the_calls_is_held_to_the_limit() -> None:
+async def test_the_limit_applies_to_results_of_a_tool_call_hook() -> None:
     class Talker(Hub):
         async def on_tool_call(self, name: str, arguments: Json, ctx: Context) -> Any:
             return LONG
@@ -197,7 +197,7 @@ async def test_a_hook_that_makes_the_calls_is_held_to_the_limit() -> None:
 
 
 @asynchronous
-async def test_what_a_capability_gave_behind_the_gateway_is_handed_out_with_its_links() -> None:
+async def test_a_large_result_of_the_gateway_is_stored_with_its_links() -> None:
     async with agent(library(surface="gateway", max_result=20_000)) as someone:
         given = {"capability": "table", "arguments": {"size": 20_000}}
         answer = await someone.client.call_tool("workflow.start", {"definitionId": "proxy_default", "input": given})
@@ -208,7 +208,7 @@ async def test_what_a_capability_gave_behind_the_gateway_is_handed_out_with_its_
 
 @pytest.mark.parametrize("with_resources", [False, True])
 @asynchronous
-async def test_to_others_a_result_is_as_unknown_as_one_that_never_was(with_resources: bool) -> None:
+async def test_another_principals_result_is_answered_like_an_unknown_one(with_resources: bool) -> None:
     hub = library(auth=Authentication([Key(name, digest(key)) for name, key in KEYS.items()]))
     if with_resources:
         hub.resource("notes://open", name="open")(lambda: "open")
@@ -218,15 +218,15 @@ async def test_to_others_a_result_is_as_unknown_as_one_that_never_was(with_resou
         uri = call.json["result"]["content"][1]["uri"]
         own = await web.modern("resources/read", {"uri": uri}, who["ann"])
         assert LONG in own.json["result"]["contents"][0]["text"]
-        told = await web.modern("resources/read", {"uri": uri}, who["bob"])
+        message = await web.modern("resources/read", {"uri": uri}, who["bob"])
         never = URI_PREFIX + "0" * 32
         unknown = await web.modern("resources/read", {"uri": never}, who["bob"])
-        assert (told.status, told.body.replace(uri.encode(), never.encode())) == (unknown.status, unknown.body)
+        assert (message.status, message.body.replace(uri.encode(), never.encode())) == (unknown.status, unknown.body)
 
 
 @pytest.mark.parametrize("version", [V2025_11_25, V2026_07_28])
 @asynchronous
-async def test_a_hub_without_resources_still_has_no_other_reading(version: str) -> None:
+async def test_a_hub_without_resources_cannot_list_resources_or_read_other_uris(version: str) -> None:
     async with connect(library(), version) as client:
         with pytest.raises(RemoteError, match="Method not found"):
             await client.request("resources/read", {"uri": "notes://open"})
@@ -263,7 +263,7 @@ async def test_a_result_is_kept_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @asynchronous
-async def test_another_hub_on_the_same_store_hands_it_out_too() -> None:
+async def test_another_hub_on_the_same_store_returns_a_stored_result() -> None:
     where = store()
     uri = uri_of(await kept(LargeResults(where, LIMIT), LIMIT))
     other = LargeResults(where, LIMIT)
@@ -274,7 +274,7 @@ async def test_another_hub_on_the_same_store_hands_it_out_too() -> None:
 
 
 @asynchronous
-async def test_the_oldest_are_forgotten_when_there_are_too_many() -> None:
+async def test_the_oldest_results_are_deleted_when_there_are_too_many() -> None:
     where = store()
     results = LargeResults(where, LIMIT)
     uris = [uri_of(await kept(results, LIMIT)) for _ in range(MAX_TOTAL_FACTOR)]
@@ -287,7 +287,7 @@ async def test_the_oldest_are_forgotten_when_there_are_too_many() -> None:
 
 @pytest.mark.parametrize("most", [MAX_TOTAL_FACTOR * LIMIT, 3 * LIMIT])
 @asynchronous
-async def test_one_that_is_larger_than_all_may_be_is_not_kept(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+async def test_a_result_larger_than_the_total_limit_is_not_stored(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     monkeypatch.setattr(responses, "MAX_TOTAL_BYTES", most)
     where = store()
     result = await kept(LargeResults(where, LIMIT), most)
@@ -297,7 +297,7 @@ async def test_one_that_is_larger_than_all_may_be_is_not_kept(monkeypatch: pytes
 
 
 @asynchronous
-async def test_a_store_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_result_that_cannot_be_stored_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     where = store()
 
     async def refuse(record: RequestRecord) -> bool:

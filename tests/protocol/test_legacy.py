@@ -32,15 +32,13 @@ from waypost.wire.versions import LATEST_LEGACY, LEGACY, V2024_11_05, V2025_06_1
     ],
 )
 @asynchronous
-async def test_a_known_version_is_agreed_to_and_any_other_gets_the_newest_with_sessions(
-    requested: str, agreed: str
-) -> None:
+async def test_an_unknown_version_is_answered_with_the_newest_session_version(requested: str, agreed: str) -> None:
     async with connected(assorted_hub()) as peer:
         assert (await peer.result(initialization(requested)))["protocolVersion"] == agreed
 
 
 @asynchronous
-async def test_the_welcome_says_who_answers_and_how_to_use_it() -> None:
+async def test_the_initialize_result_has_server_info_and_instructions() -> None:
     hub = Hub("hub", version="1.2", title="The hub", description="Does things", instructions="Ask nicely.")
     async with connected(hub) as peer:
         welcome = await peer.result(initialization())
@@ -62,7 +60,7 @@ async def test_the_welcome_says_who_answers_and_how_to_use_it() -> None:
     ],
 )
 @asynchronous
-async def test_older_clients_are_told_only_what_they_know_about_a_server(version: str, known: set[str]) -> None:
+async def test_older_clients_get_only_the_server_info_fields_of_their_version(version: str, known: set[str]) -> None:
     hub = Hub(
         "hub", version="1", title="T", description="D", website_url="https://example.com", icons=[{"src": "x.png"}]
     )
@@ -72,7 +70,7 @@ async def test_older_clients_are_told_only_what_they_know_about_a_server(version
 
 @pytest.mark.parametrize("version", LEGACY)
 @asynchronous
-async def test_completions_are_declared_since_the_version_that_knows_them(version: str) -> None:
+async def test_completions_are_declared_from_the_version_that_supports_them(version: str) -> None:
     async with connected(assorted_hub()) as peer:
         capabilities = (await peer.result(initialization(version)))["capabilities"]
         assert ("completions" in capabilities) == (version != V2024_11_05)
@@ -99,7 +97,7 @@ async def test_the_session_limit_refuses_with_its_number() -> None:
 
 
 @asynchronous
-async def test_a_handler_knows_its_session_and_client() -> None:
+async def test_a_handler_can_read_its_session_and_client() -> None:
     hub = Hub("hub", version="1")
     seen: list[Any] = []
 
@@ -125,29 +123,29 @@ async def test_a_handler_knows_its_session_and_client() -> None:
 
 
 @asynchronous
-async def test_a_session_hears_info_and_above_until_it_says_otherwise() -> None:
+async def test_the_default_log_level_of_a_session_is_info() -> None:
     async with in_session(assorted_hub()) as peer:
         await peer.result(request(1, "tools/call", {"name": "chatter", "arguments": {"levels": LOG_LEVELS}}))
-        assert tuple(params["level"] for params in peer.told("notifications/message")) == LOG_LEVELS[1:]
+        assert tuple(params["level"] for params in peer.notifications("notifications/message")) == LOG_LEVELS[1:]
 
 
 @pytest.mark.parametrize("level", LOG_LEVELS)
 @asynchronous
-async def test_the_level_a_session_sets_holds_for_itself_alone(level: str) -> None:
+async def test_the_log_level_of_a_session_does_not_affect_other_sessions(level: str) -> None:
     hub = assorted_hub()
     message = request(2, "tools/call", {"name": "chatter", "arguments": {"levels": LOG_LEVELS}})
     async with in_session(hub) as peer, in_session(hub) as other:
         assert await peer.result(request(1, "logging/setLevel", {"level": level})) == {}
         await peer.result(message)
         await other.result(message)
-        heard = tuple(params["level"] for params in peer.told("notifications/message"))
+        heard = tuple(params["level"] for params in peer.notifications("notifications/message"))
         assert heard == LOG_LEVELS[LOG_LEVELS.index(level) :]
-        assert len(other.told("notifications/message")) == len(LOG_LEVELS) - 1
+        assert len(other.notifications("notifications/message")) == len(LOG_LEVELS) - 1
 
 
 @pytest.mark.parametrize("task", [{}, {"task": {}}], ids=["a call", "a task"])
 @asynchronous
-async def test_the_level_a_session_sets_holds_for_what_runs_already(task: Json) -> None:
+async def test_a_changed_log_level_applies_to_running_calls(task: Json) -> None:
     hub, gate = Hub("talkative", version="1"), asyncio.Event()
 
     @hub.tool(task="optional")
@@ -177,14 +175,14 @@ async def test_an_invalid_log_level_is_refused(params: Json | None) -> None:
 
 @pytest.mark.parametrize("token", [7, "7"])
 @asynchronous
-async def test_progress_comes_before_the_answer_with_the_token_as_it_was(token: int | str) -> None:
+async def test_progress_is_sent_before_the_response_with_its_token(token: int | str) -> None:
     async with in_session(assorted_hub()) as peer:
         arguments = {"values": [0, 50, 50, 100]}
         params = {"name": "count", "arguments": arguments, "_meta": {"progressToken": token}}
         peer.received.clear()
         await peer.result(request(1, "tools/call", params))
         assert [message.get("method") for message in peer.received] == ["notifications/progress"] * 3 + [None]
-        assert peer.told("notifications/progress") == [
+        assert peer.notifications("notifications/progress") == [
             {"progressToken": token, "progress": value, "total": 100, "message": "going"} for value in (0, 50, 100)
         ]
 
@@ -211,21 +209,21 @@ async def test_unknown_methods_and_those_of_the_other_era_do_not_exist_in_a_sess
     ],
 )
 @asynchronous
-async def test_parameters_that_do_not_fit_are_refused(method: str, params: Json | None) -> None:
+async def test_invalid_parameters_are_refused(method: str, params: Json | None) -> None:
     async with in_session(assorted_hub()) as peer:
         assert (await peer.error(request(1, method, params)))["code"] == -32602
 
 
 @pytest.mark.parametrize("params", [[], "text", 7, None])
 @asynchronous
-async def test_parameters_that_are_no_object_are_refused(params: Any) -> None:
+async def test_parameters_that_are_not_an_object_are_refused(params: Any) -> None:
     async with in_session(assorted_hub()) as peer:
         error = await peer.error({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params})
         assert error["code"] == -32602
 
 
 @asynchronous
-async def test_subscribing_needs_a_server_that_offers_it() -> None:
+async def test_subscribing_requires_the_subscribe_capability() -> None:
     hub = Hub("hub", version="1")
 
     @hub.resource("a://x")
@@ -238,7 +236,7 @@ async def test_subscribing_needs_a_server_that_offers_it() -> None:
 
 
 @asynchronous
-async def test_a_hub_without_session_versions_names_those_it_speaks() -> None:
+async def test_a_hub_without_session_versions_names_its_supported_versions() -> None:
     hub = assorted_hub()
     hub.engine.profile.legacy_versions = ()
     async with connected(hub) as peer:
@@ -263,14 +261,14 @@ async def test_messages_pushed_by_a_handler_reach_its_own_session_only() -> None
     async with in_session(hub) as mine, in_session(hub) as other:
         await mine.result(request(1, "tools/call", {"name": "push", "arguments": {}}))
         await idle()
-        assert len(mine.told("notifications/tools/list_changed")) == 1
-        assert mine.told("notifications/message") == [{"level": "error", "data": "mine"}]
-        assert mine.told("notifications/resources/updated") == []
+        assert len(mine.notifications("notifications/tools/list_changed")) == 1
+        assert mine.notifications("notifications/message") == [{"level": "error", "data": "mine"}]
+        assert mine.notifications("notifications/resources/updated") == []
         assert [message for message in other.received if "method" in message] == []
 
 
 @asynchronous
-async def test_the_initialized_notification_is_not_needed_to_be_served() -> None:
+async def test_requests_are_served_without_the_initialized_notification() -> None:
     async with connected(assorted_hub()) as peer:
         await peer.result(initialization())
         assert await peer.result(request(1, "ping")) == {}

@@ -57,7 +57,7 @@ def test_an_empty_list_is_one_empty_page() -> None:
     assert page(hub_with()) == {"tools": []}
 
 
-def test_hidden_items_take_no_place_on_a_page() -> None:
+def test_hidden_items_do_not_count_towards_the_page_size() -> None:
     hub = hub_with("a", "c", "e")
     add(hub, "b", hidden=True)
     add(hub, "f", hidden=True)
@@ -66,7 +66,7 @@ def test_hidden_items_take_no_place_on_a_page() -> None:
     assert [row.id for row in everything.items if isinstance(row, Capability)] == ["a", "b"]
 
 
-def test_a_cursor_stays_good_while_others_come_and_go() -> None:
+def test_a_cursor_stays_valid_while_items_are_added_and_removed() -> None:
     hub = hub_with("b", "d", "f", "h")
     cursor = page(hub)["nextCursor"]
     add(hub, "a")
@@ -75,7 +75,7 @@ def test_a_cursor_stays_good_while_others_come_and_go() -> None:
     assert names(page(hub, cursor)) == ["e", "f"]
 
 
-def test_a_cursor_behind_the_end_gives_an_empty_last_page() -> None:
+def test_a_cursor_after_the_last_item_gives_an_empty_page() -> None:
     hub = hub_with("a", "b", "c")
     cursor = page(hub)["nextCursor"]
     hub.remove("c")
@@ -98,20 +98,20 @@ def test_a_cursor_behind_the_end_gives_an_empty_last_page() -> None:
         "A" * 100_000,
     ],
 )
-def test_a_cursor_that_was_never_given_out_is_refused(cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(InvalidParams, match="cursor"):
         page(hub_with("a", "b", "c"), cursor)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_cursor_leads_back_to_its_key(key: str) -> None:
+def test_a_cursor_decodes_to_its_key(key: str) -> None:
     cursor = encode_cursor(key)
     assert decode_cursor(cursor) == key
     assert cursor.isascii()
 
 
 @given(st.text(max_size=12))
-def test_no_text_as_a_cursor_does_worse_than_a_refusal(cursor: str) -> None:
+def test_any_text_as_a_cursor_is_accepted_or_refused(cursor: str) -> None:
     try:
         decode_cursor(cursor)
     except InvalidParams as error:
@@ -128,7 +128,7 @@ def test_no_text_as_a_cursor_does_worse_than_a_refusal(cursor: str) -> None:
     ],
 )
 @asynchronous
-async def test_all_four_lists_page_and_refuse_bad_cursors_in_both_eras(method: str, key: str) -> None:
+async def test_all_four_lists_are_paged_and_refuse_invalid_cursors_in_both_eras(method: str, key: str) -> None:
     hub = hub_with("t1", "t2", page_size=1)
     for number in ("1", "2"):
         hub.prompt(name=f"p{number}")(lambda: "x")
@@ -171,14 +171,14 @@ def test_a_replaced_tool_is_listed_with_its_new_description() -> None:
     assert page(hub)["tools"][0]["description"] == "Better"
 
 
-def test_changes_of_other_lists_leave_a_page_alone() -> None:
+def test_changes_of_other_lists_do_not_change_a_page() -> None:
     hub = hub_with("a")
     kept = hub.engine.lists.page(Kind.TOOL, None, V2025_11_25)
     hub.prompt(name="p")(lambda: "x")
     assert hub.engine.lists.page(Kind.TOOL, None, V2025_11_25) is kept
 
 
-def test_made_up_cursors_do_not_fill_the_memory() -> None:
+def test_forged_cursors_do_not_fill_the_memory() -> None:
     hub = hub_with("a", "b", "c")
     for number in range(3000):
         hub.engine.lists.page(Kind.TOOL, encode_cursor(f"x{number}"), V2026_07_28)
@@ -208,7 +208,7 @@ def test_portable_names_are_published_and_keep_the_canonical_one_as_title() -> N
     assert rows[other] == "skill:web_search"
 
 
-def test_portable_names_are_what_a_list_is_sorted_by() -> None:
+def test_lists_are_sorted_by_portable_names() -> None:
     hub = hub_with("a.z", "a_b", "a:c", "aB", names="portable")
     first = page(hub)
     assert walk(hub) == [["aB", "a__c"], ["a_b", "a_z"]]
@@ -238,7 +238,7 @@ def only(hub: Hub, *names: str, page_size: int = 10) -> Lists:
     return Lists(hub.registry, page_size=page_size, only=frozenset(names))
 
 
-def test_only_some_tools_can_be_listed_and_the_others_take_no_place_on_a_page() -> None:
+def test_tools_outside_the_selection_do_not_count_towards_the_page_size() -> None:
     listing = only(hub_with("a", "b", "c", "d"), "a", "d", "x", page_size=1)
     first = json.loads(listing.page(Kind.TOOL, None, V2026_07_28))
     second = json.loads(listing.page(Kind.TOOL, first["nextCursor"], V2026_07_28))
@@ -246,7 +246,7 @@ def test_only_some_tools_can_be_listed_and_the_others_take_no_place_on_a_page() 
     assert "nextCursor" not in second
 
 
-def test_what_is_not_listed_makes_no_difference_to_the_bytes() -> None:
+def test_adding_a_tool_outside_the_selection_does_not_change_the_page() -> None:
     hub = hub_with("a")
     listing = only(hub, "a")
     before = listing.page(Kind.TOOL, None, V2026_07_28)
@@ -254,12 +254,12 @@ def test_what_is_not_listed_makes_no_difference_to_the_bytes() -> None:
     assert listing.page(Kind.TOOL, None, V2026_07_28) == before
 
 
-def test_other_lists_are_whole_where_only_some_tools_are_listed() -> None:
+def test_a_selection_of_tools_does_not_apply_to_other_lists() -> None:
     hub = hub_with("a")
     hub.prompt(name="p")(lambda: "x")
     assert b'"name":"p"' in only(hub, "a").page(Kind.PROMPT, None, V2026_07_28)
 
 
-def test_whoever_looks_at_everything_sees_what_is_not_listed_too() -> None:
+def test_hidden_items_include_tools_outside_the_selection() -> None:
     everything = only(hub_with("a", "b"), "a").select(Kind.TOOL, None, include_hidden=True)
     assert [row.id for row in everything.items if isinstance(row, Capability)] == ["a", "b"]

@@ -48,7 +48,7 @@ def test_a_method_of_a_capability_that_is_not_offered_does_not_exist(version: st
 
 
 @asynchronous
-async def test_without_a_hook_a_method_that_nobody_has_is_refused() -> None:
+async def test_an_unknown_method_is_refused_without_a_hook() -> None:
     engine = assorted_hub().engine
     with pytest.raises(MethodNotFound, match="nobody/knows"):
         await dispatch(engine, "nobody/knows", None, UNSET, params.Params(), exchange())
@@ -57,7 +57,7 @@ async def test_without_a_hook_a_method_that_nobody_has_is_refused() -> None:
 
 
 @BOTH
-def test_a_hook_that_hands_on_gets_the_result_as_data(version: str) -> None:
+def test_a_hook_that_forwards_a_request_gets_the_result_as_data(version: str) -> None:
     @asynchronous
     async def run() -> None:
         engine = assorted_hub().engine
@@ -68,14 +68,14 @@ def test_a_hook_that_hands_on_gets_the_result_as_data(version: str) -> None:
 
 
 @asynchronous
-async def test_a_hook_that_hands_on_nonsense_is_refused() -> None:
+async def test_a_hook_that_forwards_invalid_values_is_refused() -> None:
     engine = assorted_hub().engine
     with pytest.raises(InvalidParams):
         await route(engine, "tools/call", {"name": 5}, exchange())
 
 
 @pytest.mark.parametrize(
-    ("told", "body", "meta"),
+    ("message", "body", "meta"),
     [
         (None, {}, None),
         ({}, {}, None),
@@ -84,13 +84,13 @@ async def test_a_hook_that_hands_on_nonsense_is_refused() -> None:
     ],
 )
 @pytest.mark.parametrize("waits", [False, True])
-def test_what_a_hook_returns_is_the_answer(told: Any, body: Json, meta: Json | None, waits: bool) -> None:
+def test_the_return_value_of_a_hook_is_the_response(message: Any, body: Json, meta: Json | None, waits: bool) -> None:
     hub = assorted_hub()
     seen: list[Any] = []
 
     def at_once(method: str, given: Json, ctx: Context) -> Any:
         seen.append((method, given, ctx.request_id))
-        return told
+        return message
 
     async def later(method: str, given: Json, ctx: Context) -> Any:
         return at_once(method, given, ctx)
@@ -109,7 +109,7 @@ def test_what_a_hook_returns_is_the_answer(told: Any, body: Json, meta: Json | N
 
 
 @asynchronous
-async def test_what_a_hook_decides_is_for_this_caller_alone() -> None:
+async def test_the_response_of_a_hook_is_private() -> None:
     hub = assorted_hub()
     hub.on("request")(lambda method, given, ctx: {})
     answer = await dispatch(hub.engine, "resources/read", None, UNSET, params.Params(), exchange())

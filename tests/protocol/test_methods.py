@@ -31,7 +31,7 @@ async def test_a_tool_is_called_with_its_arguments(modern: bool) -> None:
 
 @both_eras
 @asynchronous
-async def test_a_hidden_tool_is_callable_though_not_listed(modern: bool) -> None:
+async def test_a_hidden_tool_is_not_listed_but_can_be_called(modern: bool) -> None:
     async with in_session(assorted_hub()) as peer:
         listed = await peer.result(make(modern, 1, "tools/list", {}))
         assert "secret" not in [row["name"] for row in listed["tools"]]
@@ -50,7 +50,7 @@ async def test_a_hidden_tool_is_callable_though_not_listed(modern: bool) -> None
     ],
 )
 @asynchronous
-async def test_an_unknown_tool_is_an_error_that_names_it(name: str, message: str, modern: bool) -> None:
+async def test_the_error_for_an_unknown_tool_names_it(name: str, message: str, modern: bool) -> None:
     async with in_session(assorted_hub()) as peer:
         error = await peer.error(make(modern, 1, "tools/call", {"name": name, "arguments": {}}))
         assert error == {"code": -32602, "message": message}
@@ -58,7 +58,7 @@ async def test_an_unknown_tool_is_an_error_that_names_it(name: str, message: str
 
 @both_eras
 @asynchronous
-async def test_bad_arguments_and_failures_are_results_that_say_so(modern: bool) -> None:
+async def test_invalid_arguments_and_failures_are_error_results(modern: bool) -> None:
     hub = assorted_hub()
 
     @hub.tool
@@ -94,7 +94,7 @@ async def test_meta_of_a_result_reaches_both_eras() -> None:
 
 @pytest.mark.parametrize("version", LEGACY)
 @asynchronous
-async def test_content_that_a_version_does_not_know_is_said_in_its_words(version: str) -> None:
+async def test_content_that_a_version_does_not_have_becomes_text(version: str) -> None:
     hub = Hub("hub", version="1")
 
     @hub.tool
@@ -113,7 +113,7 @@ async def test_content_that_a_version_does_not_know_is_said_in_its_words(version
 
 @pytest.mark.parametrize("version", LEGACY)
 @asynchronous
-async def test_structured_content_goes_to_versions_that_know_it(version: str) -> None:
+async def test_structured_content_is_sent_to_versions_that_have_it(version: str) -> None:
     async with in_session(assorted_hub(), version) as peer:
         result = await peer.result(request(1, "tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}))
         assert ("structuredContent" in result) == (version >= V2025_06_18)
@@ -122,7 +122,7 @@ async def test_structured_content_goes_to_versions_that_know_it(version: str) ->
 
 @pytest.mark.parametrize("version", LEGACY)
 @asynchronous
-async def test_structured_data_that_a_version_does_not_know_is_sent_as_text_where_nothing_else_is(version: str) -> None:
+async def test_structured_data_without_content_is_sent_as_text_to_older_versions(version: str) -> None:
     hub = Hub("hub", version="1")
     hub.tool(lambda: Result(content=[], structured=[1, 2]), name="numbers")
     async with in_session(hub, version) as peer:
@@ -218,14 +218,14 @@ async def test_at_most_a_hundred_values_are_sent_and_the_rest_counted(count: int
         return [f"{ref}{number}" for number in range(count)]
 
     async with in_session(hub) as peer:
-        told = (await peer.result(make(modern, 1, "completion/complete", completion(PAINT))))["completion"]
-        assert told["values"] == [f"paint{number}" for number in range(min(count, 100))]
-        assert told["total"] == count
-        assert told["hasMore"] is (count > 100)
+        answer = (await peer.result(make(modern, 1, "completion/complete", completion(PAINT))))["completion"]
+        assert answer["values"] == [f"paint{number}" for number in range(min(count, 100))]
+        assert answer["total"] == count
+        assert answer["hasMore"] is (count > 100)
 
 
 @asynchronous
-async def test_a_completion_hook_is_told_what_is_settled_already() -> None:
+async def test_a_completion_hook_gets_the_arguments_of_the_context() -> None:
     hub = completing()
     seen: list[Any] = []
 
@@ -260,7 +260,7 @@ async def test_a_completion_hook_is_told_what_is_settled_already() -> None:
     ],
 )
 @asynchronous
-async def test_a_completion_of_nothing_known_is_refused(params: Json, modern: bool) -> None:
+async def test_a_completion_of_an_unknown_reference_is_refused(params: Json, modern: bool) -> None:
     async with in_session(completing()) as peer:
         assert (await peer.error(make(modern, 1, "completion/complete", params)))["code"] == -32602
 
@@ -304,7 +304,7 @@ async def test_a_synchronous_list_hook_may_return_items_and_a_cursor() -> None:
     assert [row["name"] for row in first["prompts"]] == ["greet"]
 
 
-def test_whatever_a_list_hook_returns_becomes_a_page() -> None:
+def test_the_return_value_of_a_list_hook_becomes_a_page() -> None:
     rows = list(assorted_hub().registry[Kind.TOOL])
     page = Page(rows, "next")
     assert to_page(Kind.TOOL, page) is page
@@ -317,13 +317,13 @@ def test_whatever_a_list_hook_returns_becomes_a_page() -> None:
 
 
 @pytest.mark.parametrize("listed", [None, 5, "add", ["add"], {"prompts": []}, {"tools": None}, {"tools": ["add"]}])
-def test_what_a_list_hook_returns_that_is_no_list_is_refused(listed: Any) -> None:
+def test_an_invalid_return_value_of_a_list_hook_is_refused(listed: Any) -> None:
     with pytest.raises(DefinitionError, match="on_list_tools returns definitions"):
         to_page(Kind.TOOL, listed)
 
 
 @asynchronous
-async def test_a_crashing_list_hook_is_told_without_details() -> None:
+async def test_a_crash_of_a_list_hook_is_answered_without_details() -> None:
     hub = assorted_hub()
 
     @hub.on("list_tools")

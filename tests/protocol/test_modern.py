@@ -1,4 +1,4 @@
-"""Stateless requests: their envelopes, what they are checked for, and what their answers say."""
+"""Stateless requests: their envelopes, checks and responses."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ NOT_CACHEABLE: list[tuple[str, Json]] = [
 
 @pytest.mark.parametrize(("method", "params"), CACHEABLE)
 @asynchronous
-async def test_what_may_be_kept_says_how_long_and_for_whom(method: str, params: Json) -> None:
+async def test_cacheable_results_have_a_ttl_and_a_scope(method: str, params: Json) -> None:
     async with connected(assorted_hub()) as peer:
         result = await peer.result(stateless(1, method, params))
     assert result["resultType"] == "complete"
@@ -46,7 +46,7 @@ async def test_what_may_be_kept_says_how_long_and_for_whom(method: str, params: 
 
 @pytest.mark.parametrize(("method", "params"), NOT_CACHEABLE)
 @asynchronous
-async def test_what_may_not_be_kept_says_nothing_about_it(method: str, params: Json) -> None:
+async def test_other_results_have_no_cache_fields(method: str, params: Json) -> None:
     async with connected(assorted_hub()) as peer:
         result = await peer.result(stateless(1, method, params))
     assert result["resultType"] == "complete"
@@ -55,7 +55,7 @@ async def test_what_may_not_be_kept_says_nothing_about_it(method: str, params: J
 
 
 @asynchronous
-async def test_all_pages_of_a_list_have_one_cache_scope() -> None:
+async def test_all_pages_of_a_list_have_the_same_cache_scope() -> None:
     async with connected(assorted_hub(page_size=1)) as peer:
         first = await peer.result(stateless(1, "tools/list"))
         second = await peer.result(stateless(2, "tools/list", {"cursor": first["nextCursor"]}))
@@ -64,7 +64,7 @@ async def test_all_pages_of_a_list_have_one_cache_scope() -> None:
 
 @pytest.mark.parametrize("version", [*LEGACY, "v999", "", "2099-01-01"])
 @asynchronous
-async def test_an_unsupported_version_is_told_the_supported_ones(version: str) -> None:
+async def test_the_error_for_an_unsupported_version_names_the_supported_ones(version: str) -> None:
     async with connected(assorted_hub()) as peer:
         error = await peer.error(stateless(1, "tools/list", **{PROTOCOL_VERSION: version}))
         discovered = await peer.result(stateless(2, "server/discover"))
@@ -92,7 +92,7 @@ async def test_an_incomplete_or_ill_typed_envelope_is_refused(meta: Json) -> Non
 
 
 @asynchronous
-async def test_who_asks_is_optional_and_reaches_the_handler() -> None:
+async def test_client_info_is_optional_and_passed_to_the_handler() -> None:
     hub = Hub("hub", version="1")
     seen: list[Any] = []
 
@@ -112,12 +112,12 @@ async def test_who_asks_is_optional_and_reaches_the_handler() -> None:
 
 @pytest.mark.parametrize("level", [None, *LOG_LEVELS])
 @asynchronous
-async def test_a_request_hears_the_levels_it_asks_for_and_none_without(level: str | None) -> None:
+async def test_a_request_gets_log_messages_only_at_its_log_level(level: str | None) -> None:
     meta = {} if level is None else {LOG_LEVEL: level}
     async with connected(assorted_hub()) as peer:
         arguments = {"levels": LOG_LEVELS}
         await peer.result(stateless(1, "tools/call", {"name": "chatter", "arguments": arguments}, **meta))
-        heard = tuple(params["level"] for params in peer.told("notifications/message"))
+        heard = tuple(params["level"] for params in peer.notifications("notifications/message"))
         assert heard == (() if level is None else LOG_LEVELS[LOG_LEVELS.index(level) :])
 
 
@@ -127,19 +127,19 @@ async def test_a_log_level_does_not_outlive_its_request() -> None:
     async with connected(assorted_hub()) as peer:
         await peer.result(stateless(1, "tools/call", message, **{LOG_LEVEL: "debug"}))
         await peer.result(stateless(2, "tools/call", message))
-        assert len(peer.told("notifications/message")) == 1
+        assert len(peer.notifications("notifications/message")) == 1
 
 
 @pytest.mark.parametrize("token", [7, "7"])
 @asynchronous
-async def test_progress_goes_to_the_request_that_asked(token: int | str) -> None:
+async def test_progress_is_sent_only_for_requests_with_a_token(token: int | str) -> None:
     params = {"name": "count", "arguments": {"values": [1, 1, 2]}}
     async with connected(assorted_hub()) as peer:
         await peer.result(stateless(1, "tools/call", params, progressToken=token))
         await peer.result(stateless(2, "tools/call", params))
-        told = peer.told("notifications/progress")
-        assert [(params["progressToken"], params["progress"]) for params in told] == [(token, 1), (token, 2)]
-        assert all(type(params["progressToken"]) is type(token) for params in told)
+        answer = peer.notifications("notifications/progress")
+        assert [(params["progressToken"], params["progress"]) for params in answer] == [(token, 1), (token, 2)]
+        assert all(type(params["progressToken"]) is type(token) for params in answer)
 
 
 def headers(

@@ -1,4 +1,4 @@
-"""The methods that only stateless clients have: discovering and listening."""
+"""The methods of stateless clients only: discover and listen."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 
 @asynchronous
-async def test_discover_says_what_is_here() -> None:
+async def test_discover_returns_versions_capabilities_and_server_info() -> None:
     hub = assorted_hub()
     async with connected(hub) as peer:
         result = await peer.result(stateless(1, "server/discover"))
@@ -41,7 +41,7 @@ async def test_discover_says_what_is_here() -> None:
     ],
 )
 @asynchronous
-async def test_methods_of_the_older_era_are_gone(method: str) -> None:
+async def test_methods_of_the_older_era_do_not_exist(method: str) -> None:
     async with connected(assorted_hub()) as peer:
         error = await peer.error(stateless(1, method, {"uri": "docs://readme", "level": "info"}))
         assert error["code"] == -32601
@@ -49,7 +49,7 @@ async def test_methods_of_the_older_era_are_gone(method: str) -> None:
 
 
 async def listen(peer: Peer, request_id: int | str, wants: Json) -> Json:
-    heard = len(peer.told(ACKNOWLEDGED))
+    heard = len(peer.notifications(ACKNOWLEDGED))
     peer.send(stateless(request_id, "subscriptions/listen", {"notifications": wants}))
     return (await peer.hears(ACKNOWLEDGED, heard + 1))[-1]
 
@@ -99,21 +99,21 @@ async def test_a_listen_stream_is_acknowledged_with_what_the_server_declares(cap
     ],
 )
 @asynchronous
-async def test_a_wish_that_does_not_fit_is_refused(params: Json) -> None:
+async def test_an_invalid_listen_request_is_refused(params: Json) -> None:
     async with connected(assorted_hub()) as peer:
         assert (await peer.error(stateless(1, "subscriptions/listen", params)))["code"] == -32602
-        assert peer.told(ACKNOWLEDGED) == []
+        assert peer.notifications(ACKNOWLEDGED) == []
 
 
 @asynchronous
-async def test_a_wish_for_unknown_kinds_is_honoured_as_far_as_known() -> None:
+async def test_unknown_kinds_of_notifications_are_ignored() -> None:
     async with connected(assorted_hub()) as peer:
         acknowledged = await listen(peer, 1, {"toolsListChanged": True, "moonPhaseChanged": True})
         assert acknowledged["notifications"] == {"toolsListChanged": True}
 
 
 @asynchronous
-async def test_the_acknowledgement_comes_first_whatever_happens_meanwhile() -> None:
+async def test_the_acknowledgement_is_sent_before_notifications() -> None:
     hub = assorted_hub()
     async with connected(hub) as peer:
         peer.send(stateless(1, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
@@ -124,7 +124,7 @@ async def test_the_acknowledgement_comes_first_whatever_happens_meanwhile() -> N
 
 
 @asynchronous
-async def test_cancelling_ends_one_stream_and_no_other() -> None:
+async def test_cancelling_ends_only_the_named_stream() -> None:
     hub = assorted_hub()
     async with connected(hub) as peer:
         for request_id in (1, "1", 2):
@@ -132,15 +132,15 @@ async def test_cancelling_ends_one_stream_and_no_other() -> None:
         peer.send(cancelled(1))
         await until(lambda: len(hub.engine.broadcast) == 2)
         await hub.notify_changed("tools")
-        told = await peer.hears("notifications/tools/list_changed", 2)
+        expected = await peer.hears("notifications/tools/list_changed", 2)
         await idle()
-        assert sorted(str(params["_meta"][SUBSCRIPTION_ID]) for params in told) == ["1", "2"]
-        assert len(peer.told("notifications/tools/list_changed")) == 2
+        assert sorted(str(params["_meta"][SUBSCRIPTION_ID]) for params in expected) == ["1", "2"]
+        assert len(peer.notifications("notifications/tools/list_changed")) == 2
         assert peer.responses() == []
 
 
 @asynchronous
-async def test_a_listener_who_falls_behind_is_let_go() -> None:
+async def test_a_listen_stream_that_falls_behind_is_ended() -> None:
     hub = assorted_hub()
 
     class Stuck:

@@ -84,7 +84,7 @@ def guarded_hub() -> Hub:
 
 
 class World:
-    """Ann has one of everything; Ben knows her ids."""
+    """A hub in which Ann owns one object of each kind, and Ben knows the ids."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
@@ -294,7 +294,7 @@ async def test_every_method_answers_another_principals_id_like_an_unknown_one() 
             real = world.ids[kind]
             made = unknown(kind, real)
             seen = []
-            # Once before, so that neither of the two that are compared has anything to load.
+            # The first call warms up caches, so that the two compared calls do the same work.
             for known in (unknown(kind, real), made, real):
                 reads: list[Any] = []
                 READS.set(reads)
@@ -341,7 +341,7 @@ def scoped_hub() -> Hub:
 
 
 @asynchronous
-async def test_what_a_scope_protects_shows_neither_in_suggestions_nor_in_completions_nor_by_how_it_runs() -> None:
+async def test_suggestions_and_completions_do_not_reveal_scoped_capabilities() -> None:
     world = World(scoped_hub())
     await world.hub.start()
     try:

@@ -1,4 +1,4 @@
-"""Names, URIs and ids of four megabytes: they are refused at once, and not repeated."""
+"""Names, URIs and ids of four megabytes are refused quickly and not echoed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ REQUESTS = [
 @pytest.mark.parametrize(("method", "params"), REQUESTS, ids=lambda value: str(value)[:60])
 @pytest.mark.parametrize("version", [V2025_11_25, V2026_07_28])
 @asynchronous
-async def test_an_oversized_name_is_refused_at_once_and_cut_in_the_error(
+async def test_an_oversized_name_is_refused_quickly_and_truncated_in_the_error(
     method: str, params: dict[str, object], version: str
 ) -> None:
     async with crowd(version) as client:

@@ -1,4 +1,4 @@
-"""Clients that answer a question with an error, or leave before they answer it."""
+"""Clients that answer a question with an error, or disconnect before they answer it."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ FORM: Json = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 
 def curious(**options: Any) -> Hub:
-    """A hub that asks everything there is to ask."""
+    """A hub with handlers that ask every kind of question."""
     hub = Hub("curious", version="1", **options)
 
     @hub.tool(input_schema={"type": "object"})
@@ -71,7 +71,7 @@ REFUSING: dict[str, Any] = {"elicitation": no, "sampling": no, "roots": no}
     ("what", "method"), [("form", "elicitation/create"), ("model", "sampling/createMessage"), ("places", "roots/list")]
 )
 @asynchronous
-async def test_an_error_in_place_of_an_answer_is_a_plain_failure_of_the_call(
+async def test_an_error_of_the_client_is_an_error_result_of_the_call(
     what: str, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served(curious(), V2025_11_25, **REFUSING) as client:
@@ -82,19 +82,19 @@ async def test_an_error_in_place_of_an_answer_is_a_plain_failure_of_the_call(
 
 
 @asynchronous
-async def test_a_handler_can_go_on_without_an_answer() -> None:
+async def test_a_handler_can_continue_without_an_answer() -> None:
     async with served(curious(), V2025_11_25, **REFUSING) as client:
         assert (await client.call_tool("careful")).text == "without: The client answered roots/list with an error: no"
 
 
 @asynchronous
-async def test_who_hands_a_question_on_gets_the_error_as_it_came() -> None:
+async def test_a_handler_that_forwards_a_question_gets_the_original_error() -> None:
     async with served(curious(), V2025_11_25, **REFUSING) as client:
         assert (await client.call_tool("handing_on")).text == "-1 no"
 
 
 @asynchronous
-async def test_a_prompt_without_an_answer_is_an_error_that_says_so() -> None:
+async def test_a_prompt_without_an_answer_is_an_error_with_the_reason() -> None:
     async with served(curious(), V2025_11_25, **REFUSING) as client:
         with pytest.raises(RemoteError, match="The client answered elicitation/create with an error: no") as caught:
             await client.get_prompt("letter", {})
@@ -102,7 +102,9 @@ async def test_a_prompt_without_an_answer_is_an_error_that_says_so() -> None:
 
 
 @asynchronous
-async def test_a_task_that_waits_for_an_answer_ends_quietly_with_its_hub(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_task_that_waits_for_an_answer_ends_without_warnings_when_the_hub_stops(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     asked = asyncio.Event()
 
     async def never(_params: Json) -> Json:
@@ -119,7 +121,7 @@ async def test_a_task_that_waits_for_an_answer_ends_quietly_with_its_hub(caplog:
 
 
 @asynchronous
-async def test_a_task_hears_that_its_session_ended_before_the_answer() -> None:
+async def test_a_task_fails_when_its_session_ends_before_the_answer() -> None:
     asked = asyncio.Event()
 
     async def never(_params: Json) -> Json:

@@ -1,4 +1,4 @@
-"""A client of a session may send each message to any replica: it reaches the one that waits for it."""
+"""A session client may send each message to any replica, which relays it to the right one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ACCEPTED: Json = {"action": "accept", "content": {"name": "Ada"}}
 
 
 def said(text: str) -> Json:
-    """What a model said."""
+    """The result of sampling."""
     return {"role": "assistant", "content": {"type": "text", "text": text}, "model": "m"}
 
 
@@ -54,7 +54,7 @@ def test_a_question_of_one_replica_is_answered_through_the_other(
             assert (await at_b.post(answer(question, result))).status == 202
             response = await next_message(calling)
             assert response["result"]["content"][0]["text"] == text
-            assert (await at_b.post(answer(question, result))).status == 202  # answered already: ignored, as ever
+            assert (await at_b.post(answer(question, result))).status == 202  # answered already: ignored
 
     run(scenario())
 
@@ -117,7 +117,18 @@ def test_an_answer_for_a_replica_that_has_ended_is_refused_and_names_the_reason(
     run(scenario())
 
 
-def test_what_cannot_reach_its_replica_now_is_refused_and_may_be_sent_again(
+def test_a_replica_is_registered_as_alive_before_its_question_is_sent(postgres_url: str, settings: Settings) -> None:
+    async def scenario() -> None:
+        async with running_pair(postgres_url, settings) as pair:
+            at_a, _ = await pair.visitors()
+            question = await next_message(at_a.open(request(1, "tools/call", call("greet"))), "elicitation/create")
+            holder = question["id"].split("-")[1]
+            assert await pair.b.hub.runtime.core.engine.sessions.liveness.is_alive(holder)
+
+    run(scenario())
+
+
+def test_a_message_that_cannot_be_relayed_is_refused_and_may_be_sent_again(
     postgres_url: str, settings: Settings
 ) -> None:
     async def scenario() -> None:
@@ -146,7 +157,7 @@ def test_what_cannot_reach_its_replica_now_is_refused_and_may_be_sent_again(
     run(scenario())
 
 
-def test_the_log_level_and_subscriptions_set_at_one_replica_are_known_at_the_other(
+def test_the_log_level_and_subscriptions_of_a_session_are_shared_between_replicas(
     postgres_url: str, settings: Settings
 ) -> None:
     async def scenario() -> None:
@@ -210,7 +221,7 @@ def test_changes_at_two_replicas_at_once_are_all_kept(postgres_url: str) -> None
 
 @pytest.fixture
 def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a message lets a replica know what another wrote for a task."""
+    """Disable polling, so that replicas learn of task changes only by messages."""
     monkeypatch.setattr(tasks, "POLL_INTERVAL_S", 3600.0)
     monkeypatch.setattr(tasks, "HEARTBEAT_S", 3600.0)
     monkeypatch.setattr(relay, "HOLDER_TIMEOUT_S", 3600.0)
@@ -253,7 +264,7 @@ def test_a_message_that_is_too_large_for_the_bus_arrives_whole_and_is_not_in_the
         carried = await relay.wrap_message(store, message)
         assert len(carried) < 200
         kept = await store.requests.get("handed over", carried[1:].decode().partition(".")[0])
-        assert kept is not None and "xxxx" not in kept.answer
+        assert kept is not None and "x" * 20 not in kept.answer
         assert await relay.unwrap_message(store, carried) == message
         with pytest.raises(NoHolder):
             await relay.unwrap_message(store, b"#other." + bytes(32).hex().encode())

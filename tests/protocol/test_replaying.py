@@ -1,4 +1,4 @@
-"""Streams of another process: what is left of them, and how those end whose request was never answered."""
+"""Streams of another process: replay of stored events, and the end of unanswered requests."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ ASKED: Json = {"jsonrpc": "2.0", "id": "hub-1", "method": "roots/list"}
 
 
 class Shared(SqliteDatabase):
-    """A database that other hubs use too."""
+    """A database that reports to be shared with other hubs."""
 
     @property
     def is_shared(self) -> bool:
@@ -35,7 +35,7 @@ class Shared(SqliteDatabase):
 
 
 async def stored(name: str, *said: Json, database: SqliteDatabase | None = None) -> Store:
-    """A store that has what was said on a stream."""
+    """A store with the events of a stream."""
     store = Store(database or SqliteDatabase())
     later = time.time() + 60
     await store.events.append(
@@ -52,14 +52,14 @@ class Host:
         self._running: set[asyncio.Task[Any]] = set()
 
     def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a coroutine beside the others."""
+        """Run a coroutine in the background."""
         task = asyncio.ensure_future(work)
         self._running.add(task)
         return task
 
 
 async def left(store: Store, name: str, after: int) -> list[tuple[int, Any]] | None:
-    """The numbered messages that a client hears which had a certain one."""
+    """The numbered messages that a client gets after a given one."""
     host = Host(store)
     stream = await replay(host, Liveness(host), "s", NOW, name, after)
     if stream is None:
@@ -69,7 +69,7 @@ async def left(store: Store, name: str, after: int) -> list[tuple[int, Any]] | N
 
 @pytest.mark.parametrize("request_id", [7, -1, "r", "7", "é/?_-=", ""])
 @asynchronous
-async def test_a_request_whose_process_is_gone_is_answered_with_that(request_id: RequestId) -> None:
+async def test_a_request_of_an_ended_process_is_answered_with_an_error(request_id: RequestId) -> None:
     name = stream_name(BEFORE, 1, request_id)
     answer = {"jsonrpc": "2.0", "id": request_id, "error": LOST}
     store = await stored(name, NEWS, ASKED)
@@ -80,7 +80,7 @@ async def test_a_request_whose_process_is_gone_is_answered_with_that(request_id:
 
 @pytest.mark.parametrize("answer", [{"result": {}}, {"error": {"code": -1, "message": "no"}}])
 @asynchronous
-async def test_a_request_that_was_answered_has_that_answer(answer: Json) -> None:
+async def test_a_request_that_was_answered_keeps_its_answer(answer: Json) -> None:
     name = stream_name(BEFORE, 1, 7)
     response = {"jsonrpc": "2.0", "id": 7, **answer}
     store = await stored(name, NEWS, response)
@@ -89,13 +89,13 @@ async def test_a_request_that_was_answered_has_that_answer(answer: Json) -> None
 
 
 @asynchronous
-async def test_a_request_of_this_process_is_not_answered_for_it() -> None:
+async def test_no_error_is_added_for_a_request_of_this_process() -> None:
     name = stream_name(NOW, 1, 7)
     assert await left(await stored(name, NEWS), name, 0) == [(1, NEWS)]
 
 
 @asynchronous
-async def test_a_request_that_another_hub_still_runs_is_answered_when_that_hub_does() -> None:
+async def test_a_request_that_another_hub_runs_is_answered_when_that_hub_answers() -> None:
     name, response = stream_name(BEFORE, 1, 7), {"jsonrpc": "2.0", "id": 7, "result": {}}
     store = await stored(name, NEWS, database=Shared())
     await store.tasks.keep_holder(HOLDER, time.time() + 60)
@@ -106,7 +106,7 @@ async def test_a_request_that_another_hub_still_runs_is_answered_when_that_hub_d
 
 
 @asynchronous
-async def test_a_request_of_another_hub_that_is_dead_is_answered_with_that() -> None:
+async def test_a_request_of_a_dead_hub_is_answered_with_an_error() -> None:
     name, answer = stream_name(BEFORE, 1, 7), {"jsonrpc": "2.0", "id": 7, "error": LOST}
     store = await stored(name, NEWS, database=Shared())
     assert await left(store, name, 0) == [(1, NEWS), (2, answer)]
@@ -117,27 +117,27 @@ async def test_a_request_of_another_hub_that_is_dead_is_answered_with_that() -> 
 
 @pytest.mark.parametrize("name", ["s{life}1", "s{life}1.", "s{life}1.%", "s{life}1.e30=", "s{life}1.x", "s1.Nw==", ""])
 @asynchronous
-async def test_nothing_is_known_of_a_stream_that_never_was(name: str) -> None:
+async def test_an_unknown_stream_is_not_replayed(name: str) -> None:
     name = name.format(life=BEFORE)
     assert await left(await stored("other", NEWS), name, 0) is None
 
 
 @asynchronous
-async def test_nothing_is_known_of_a_stream_of_another_session() -> None:
+async def test_a_stream_of_another_session_is_not_replayed() -> None:
     name = stream_name(new_generation("another", HOLDER), 1, 7)
     assert await left(await stored("other", NEWS), name, 0) is None
 
 
 @pytest.mark.parametrize("request_id", [None, "r" * 100])
 @asynchronous
-async def test_a_stream_that_does_not_say_whose_it_is_just_ends(request_id: RequestId | None) -> None:
+async def test_a_stream_without_a_usable_request_id_ends_without_an_error(request_id: RequestId | None) -> None:
     name = stream_name(BEFORE, 1, request_id)
     assert len(name) < 40
     assert await left(await stored(name, NEWS), name, 0) == [(1, NEWS)]
 
 
 @asynchronous
-async def test_a_client_whose_hub_was_killed_during_its_call_is_told_by_the_next(tmp_path: Path) -> None:
+async def test_a_client_of_a_killed_hub_gets_the_error_from_the_next_hub(tmp_path: Path) -> None:
     def hub() -> Hub:
         made = Hub("hub", version="1", store=f"sqlite:///{tmp_path}/hub.db")
 

@@ -28,7 +28,7 @@ def accepted(**content: Any) -> Json:
 
 
 def asking_hub(**options: Any) -> tuple[Hub, list[str]]:
-    """A hub that asks, and what was really done."""
+    """A hub whose handlers ask, and the list of steps that ran."""
     hub = Hub("asking", version="1", **options)
     done: list[str] = []
 
@@ -73,7 +73,7 @@ def asking_hub(**options: Any) -> tuple[Hub, list[str]]:
 
 
 def add_tools(hub: Hub) -> None:
-    """Tools that ask in every way there is."""
+    """Register tools that ask in every possible way."""
 
     @hub.tool
     async def gathered(ctx: Context) -> str:
@@ -116,7 +116,7 @@ def add_tools(hub: Hub) -> None:
 
 
 def call(name: str, arguments: Any = None, **more: Any) -> Json:
-    """A call of a tool by a client that can answer everything."""
+    """A tool call by a client with every capability."""
     params = {"name": name, **({} if arguments is None else {"arguments": arguments}), **more}
     return stateless(1, "tools/call", params, **ABLE)
 
@@ -137,7 +137,7 @@ def text(result: Json) -> str:
 
 
 @asynchronous
-async def test_the_answer_of_a_tool_that_asks_is_its_question() -> None:
+async def test_the_response_of_a_tool_that_asks_is_its_question() -> None:
     hub, _ = asking_hub()
     async with connected(hub) as peer:
         asked = await ask(peer, call("greet", {}))
@@ -170,7 +170,7 @@ async def test_prompts_and_resources_may_ask_too() -> None:
 
 
 @asynchronous
-async def test_answers_may_come_before_anybody_asked() -> None:
+async def test_answers_may_be_sent_before_the_question() -> None:
     hub, done = asking_hub()
     async with connected(hub) as peer:
         assert text(await ask(peer, call("greet", {}, inputResponses={"who": accepted(name="Ada")})))
@@ -178,7 +178,7 @@ async def test_answers_may_come_before_anybody_asked() -> None:
 
 
 @pytest.mark.parametrize("responses", [None, 12345, "x", [], {}, {"other": accepted(name="Eve")}])
-def test_without_the_answer_the_client_is_asked_again(responses: Any) -> None:
+def test_a_question_without_an_answer_is_asked_again(responses: Any) -> None:
     @asynchronous
     async def run() -> None:
         hub, _ = asking_hub()
@@ -193,7 +193,7 @@ def test_without_the_answer_the_client_is_asked_again(responses: Any) -> None:
 
 
 @pytest.mark.parametrize("answer", [12345, None, "x", []])
-def test_an_answer_that_is_no_object_is_never_taken(answer: Any) -> None:
+def test_an_answer_that_is_not_an_object_is_not_accepted(answer: Any) -> None:
     @asynchronous
     async def run() -> None:
         hub, _ = asking_hub()
@@ -205,7 +205,7 @@ def test_an_answer_that_is_no_object_is_never_taken(answer: Any) -> None:
 
 
 @asynchronous
-async def test_answers_that_nobody_asked_for_are_ignored() -> None:
+async def test_answers_to_unknown_questions_are_ignored() -> None:
     hub, _ = asking_hub()
     async with connected(hub) as peer:
         answers = {"who": accepted(name="Ada"), "extra": {"action": 7}, "": None}
@@ -213,7 +213,7 @@ async def test_answers_that_nobody_asked_for_are_ignored() -> None:
 
 
 @asynchronous
-async def test_a_step_is_done_once_and_earlier_answers_are_remembered() -> None:
+async def test_a_step_runs_once_and_earlier_answers_are_remembered() -> None:
     hub, done = asking_hub()
     async with connected(hub) as peer:
         first = await ask(peer, call("steps", {}))
@@ -227,7 +227,7 @@ async def test_a_step_is_done_once_and_earlier_answers_are_remembered() -> None:
 
 
 @pytest.mark.parametrize(("tool", "keys"), [("gathered", ["said", "where", "who"]), ("grouped", ["said", "who"])])
-def test_several_things_are_asked_at_once(tool: str, keys: list[str]) -> None:
+def test_several_questions_are_asked_at_once(tool: str, keys: list[str]) -> None:
     answers: Json = {"who": accepted(name="Ada"), "said": SAID, "where": {"roots": []}}
 
     @asynchronous
@@ -262,7 +262,7 @@ async def test_questions_without_keys_are_numbered() -> None:
 
 
 @asynchronous
-async def test_a_tool_that_catches_errors_still_asks() -> None:
+async def test_a_tool_that_catches_all_errors_still_asks() -> None:
     hub, _ = asking_hub()
     async with connected(hub) as peer:
         assert (await ask(peer, call("careful", {})))["resultType"] == "input_required"
@@ -289,7 +289,7 @@ async def test_there_is_a_limit_to_how_often_a_request_may_ask() -> None:
 
 
 @asynchronous
-async def test_a_state_counts_only_for_the_request_it_was_made_for() -> None:
+async def test_a_request_state_is_valid_only_for_its_request() -> None:
     hub, done = asking_hub()
     answers = {"who": accepted(name="Ada")}
     async with connected(hub) as peer:
@@ -313,7 +313,7 @@ async def test_a_state_counts_only_for_the_request_it_was_made_for() -> None:
 
 
 @asynchronous
-async def test_a_state_is_of_no_use_to_somebody_else() -> None:
+async def test_a_request_state_is_refused_for_another_principal() -> None:
     hub, _ = asking_hub()
 
     async def answer(who: str, message: Json) -> Any:
@@ -346,7 +346,7 @@ def test_a_state_expires(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynchronous
-async def test_replicas_with_one_secret_go_on_where_the_other_asked() -> None:
+async def test_a_replica_with_the_same_secret_continues_a_request() -> None:
     (first, _), (second, _), (stranger, _) = (asking_hub(secret=b"s"), asking_hub(secret=b"s"), asking_hub())
     async with connected(first) as peer:
         state = (await ask(peer, call("greet", {})))["requestState"]
@@ -358,7 +358,7 @@ async def test_replicas_with_one_secret_go_on_where_the_other_asked() -> None:
 
 
 @asynchronous
-async def test_a_client_that_answers_goes_through_all_rounds_by_itself() -> None:
+async def test_the_test_client_answers_all_rounds_by_itself() -> None:
     hub, done = asking_hub()
 
     def fill_in(params: Json) -> Json:
@@ -371,7 +371,7 @@ async def test_a_client_that_answers_goes_through_all_rounds_by_itself() -> None
     await hub.stop()
 
 
-def test_a_run_that_asked_is_told_from_one_that_failed() -> None:
+def test_input_needed_is_recognised_inside_exception_groups() -> None:
     assert is_input_needed(InputNeeded())
     assert is_input_needed(BaseExceptionGroup("", [ValueError(), BaseExceptionGroup("", [InputNeeded()])]))
     assert not is_input_needed(ValueError())
@@ -379,7 +379,7 @@ def test_a_run_that_asked_is_told_from_one_that_failed() -> None:
 
 
 @asynchronous
-async def test_a_step_whose_result_cannot_be_remembered_is_a_crash_of_the_tool() -> None:
+async def test_a_step_with_a_result_that_is_not_json_is_a_crash_of_the_tool() -> None:
     hub, _ = asking_hub()
 
     @hub.tool
@@ -389,7 +389,7 @@ async def test_a_step_whose_result_cannot_be_remembered_is_a_crash_of_the_tool()
         return str(await ctx.elicit("Who?", form("name"), key="who"))
 
     async with connected(hub) as peer:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             result = await ask(peer, call("forgetful", {}))
     assert result["isError"] is True
     assert text(result).startswith("Tool crashed: TypeError: ")

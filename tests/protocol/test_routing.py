@@ -52,7 +52,7 @@ def test_a_value_is_read_plain_or_unwrapped(value: bytes, text: str) -> None:
         b"=?utf-8?SGVsbG8=?=",
     ],
 )
-def test_a_marker_on_one_side_or_in_other_letters_is_taken_literally(value: bytes) -> None:
+def test_an_incomplete_or_misspelled_marker_is_read_literally(value: bytes) -> None:
     assert decode_header(value, HEADER) == value.decode()
 
 
@@ -89,7 +89,7 @@ def test_any_text_survives_the_wrapping(text: str) -> None:
 
 
 @given(st.binary(max_size=24))
-def test_no_bytes_do_worse_than_a_refusal(value: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(value: bytes) -> None:
     for candidate in (value, b"=?base64?%b?=" % value):
         try:
             decode_header(candidate, HEADER)
@@ -111,13 +111,13 @@ def test_headers_that_agree_pass() -> None:
     check_headers(AGREEING | headers(mcp_name=wrapped("add")), V2026_07_28, "tools/call", "add")
 
 
-def test_the_name_is_not_looked_at_where_there_is_none() -> None:
+def test_the_name_header_is_ignored_for_methods_without_a_name() -> None:
     check_headers(headers(mcp_protocol_version=b"x", mcp_method=b"tools/list"), "x", "tools/list", None)
     check_headers(headers(mcp_protocol_version=b"x", mcp_method=b"tools/list", mcp_name=b"y"), "x", "tools/list", None)
 
 
 @pytest.mark.parametrize("name", list(AGREEING))
-def test_a_missing_routing_header_is_refused_by_name(name: bytes) -> None:
+def test_the_refusal_of_a_missing_routing_header_names_it(name: bytes) -> None:
     given = {other: value for other, value in AGREEING.items() if other != name}
     with pytest.raises(HeaderMismatch, match=f"{name.decode()} is missing"):
         check_headers(given, V2026_07_28, "tools/call", "add")
@@ -138,7 +138,7 @@ def test_a_missing_routing_header_is_refused_by_name(name: bytes) -> None:
         (b"mcp-name", b"=?base64?YWR?="),
     ],
 )
-def test_a_routing_header_that_says_something_else_is_refused(name: bytes, value: bytes) -> None:
+def test_a_routing_header_that_differs_from_the_body_is_refused(name: bytes, value: bytes) -> None:
     with pytest.raises(HeaderMismatch, match=name.decode()):
         check_headers(AGREEING | {name: value}, V2026_07_28, "tools/call", "add")
 
@@ -230,7 +230,7 @@ def test_integers_are_compared_as_numbers(number: int, written: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
-def test_text_passes_exactly_when_it_is_the_same(header: str, argument: str) -> None:
+def test_a_text_header_passes_only_if_it_equals_the_argument(header: str, argument: str) -> None:
     def passes(arguments: dict[str, Any]) -> bool:
         try:
             check_parameter_headers(parameters(region=wrapped(header)), DEPLOY, arguments)

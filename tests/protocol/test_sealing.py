@@ -12,13 +12,13 @@ from waypost.protocol.rounds import Seal, bind_state
 MINE = bind_state("ada", "tools/call", "deploy", {"env": "prod"})
 
 
-def test_what_was_sealed_can_be_opened_again() -> None:
+def test_a_sealed_state_can_be_opened_again() -> None:
     seal = Seal()
     state = [2, {"who": {"action": "accept"}}, {"step": "ünï"}]
     assert seal.open(seal.close(state, MINE), MINE) == state
 
 
-def test_what_was_sealed_cannot_be_read_and_never_looks_the_same() -> None:
+def test_a_sealed_state_is_encrypted_and_different_each_time() -> None:
     seal = Seal(b"secret")
     texts = {seal.close({"password": "plugh"}, MINE) for _ in range(5)}
     assert len(texts) == 5
@@ -27,7 +27,7 @@ def test_what_was_sealed_cannot_be_read_and_never_looks_the_same() -> None:
         assert b"plugh" not in base64.urlsafe_b64decode(text.removeprefix("v2."))
 
 
-def test_the_same_secret_opens_on_another_replica_and_another_does_not() -> None:
+def test_a_sealed_state_opens_only_with_the_same_secret() -> None:
     text = Seal(b"secret").close(1, MINE)
     assert Seal(b"secret").open(text, MINE) == 1
     for other in (Seal(b"other"), Seal(), Seal(None)):
@@ -47,7 +47,7 @@ def test_the_same_secret_opens_on_another_replica_and_another_does_not() -> None
         bind_state("ada", "tools/call", "deploy", {"env": ["prod"]}),
     ],
 )
-def test_what_was_sealed_for_one_request_is_nothing_for_another(other: bytes) -> None:
+def test_a_sealed_state_is_refused_for_another_request(other: bytes) -> None:
     seal = Seal()
     with pytest.raises(InvalidParams, match="not valid for this request"):
         seal.open(seal.close(1, MINE), other)
@@ -59,11 +59,11 @@ def test_the_order_of_arguments_does_not_matter() -> None:
     )
 
 
-def test_parts_of_a_binding_do_not_run_into_each_other() -> None:
+def test_parts_of_a_binding_are_kept_apart() -> None:
     assert bind_state("a", "b", "cd", None) != bind_state("a", "bc", "d", None)
 
 
-def test_every_single_altered_byte_is_noticed() -> None:
+def test_every_altered_byte_is_detected() -> None:
     seal = Seal()
     sealed = base64.urlsafe_b64decode(seal.close({"a": 1}, MINE).removeprefix("v2."))
     for place in range(len(sealed)):
@@ -75,13 +75,13 @@ def test_every_single_altered_byte_is_noticed() -> None:
 @pytest.mark.parametrize(
     "text", ["", "v1.", "v1.AAAA", "x", "v1.=", "v2.AAAA", "v3.AAAA", "ü", "v1." + "A" * 200, "\ud800", "\0"]
 )
-def test_what_was_never_sealed_is_refused(text: str) -> None:
+def test_a_text_that_was_never_sealed_is_refused(text: str) -> None:
     with pytest.raises(InvalidParams, match="not valid"):
         Seal().open(text, MINE)
 
 
 @pytest.mark.parametrize("change", ["-TAMPERED", "A", " ", "\n"])
-def test_something_added_is_noticed(change: str) -> None:
+def test_added_or_removed_text_is_detected(change: str) -> None:
     seal = Seal()
     text = seal.close(1, MINE)
     with pytest.raises(InvalidParams):
@@ -90,7 +90,7 @@ def test_something_added_is_noticed(change: str) -> None:
         seal.open(text[:-5], MINE)
 
 
-def test_what_was_sealed_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sealed_state_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000_000.0
     monkeypatch.setattr("waypost.protocol.rounds.time.time", lambda: now)
     seal = Seal()
@@ -102,7 +102,7 @@ def test_what_was_sealed_expires(monkeypatch: pytest.MonkeyPatch) -> None:
         seal.open(text, MINE)
 
 
-def test_there_is_a_limit_to_what_can_be_remembered() -> None:
+def test_the_size_of_a_sealed_state_is_limited() -> None:
     big: Any = "x" * (64 * 1024)
     with pytest.raises(InvalidParams, match="limit"):
         Seal().close(big, MINE)

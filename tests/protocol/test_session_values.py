@@ -1,4 +1,4 @@
-"""What is kept with a session and told to it, by handlers that make mistakes."""
+"""Session values and messages of handlers that make mistakes."""
 
 from datetime import UTC, date, datetime
 from typing import Any
@@ -21,7 +21,7 @@ async def distant(hub: Hub) -> LegacySession:
 
 @pytest.mark.parametrize("value", [object(), {"deep": [object()]}, "\ud800"])
 @asynchronous
-async def test_a_value_that_cannot_be_stored_does_not_keep_others_from_it(value: Any) -> None:
+async def test_a_value_that_cannot_be_stored_does_not_prevent_other_values(value: Any) -> None:
     hub = Hub("hub", version="1")
     session = await distant(hub)
     await session.put("before", 1)
@@ -36,7 +36,7 @@ async def test_a_value_that_cannot_be_stored_does_not_keep_others_from_it(value:
 
 
 @asynchronous
-async def test_a_value_reads_the_same_before_and_after_a_session_came_back() -> None:
+async def test_a_value_is_the_same_before_and_after_a_session_is_restored() -> None:
     hub = Hub("hub", version="1")
     session = await distant(hub)
     given = {"day": date(2026, 1, 2), "pair": (1, 2), "bag": {3}, 4: b"x"}
@@ -51,7 +51,7 @@ async def test_a_value_reads_the_same_before_and_after_a_session_came_back() -> 
 
 
 @asynchronous
-async def test_a_session_goes_on_after_a_call_that_put_what_cannot_be_stored() -> None:
+async def test_a_session_continues_after_a_value_that_cannot_be_stored() -> None:
     hub = Hub("hub", version="1")
 
     @hub.tool(input_schema={"type": "object"})
@@ -68,7 +68,7 @@ async def test_a_session_goes_on_after_a_call_that_put_what_cannot_be_stored() -
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "told"),
+    ("timestamp", "answer"),
     [
         (datetime(2020, 1, 1), "2020-01-01T00:00:00"),
         (datetime(2020, 1, 1, tzinfo=UTC), "2020-01-01T00:00:00+00:00"),
@@ -77,13 +77,13 @@ async def test_a_session_goes_on_after_a_call_that_put_what_cannot_be_stored() -
     ],
 )
 @asynchronous
-async def test_the_time_of_an_update_is_told_in_the_form_that_others_read(timestamp: Any, told: str) -> None:
+async def test_the_timestamp_of_an_update_is_sent_as_text(timestamp: Any, answer: str) -> None:
     async with in_session(Hub("hub", version="1")) as peer:
         session = only(peer)
         session.subscriptions.add("a://b")
         await session.send_resource_updated("a://b", timestamp)
         assert await peer.hears("notifications/resources/updated") == [
-            {"uri": "a://b", "_meta": {"timestamp": told}},
+            {"uri": "a://b", "_meta": {"timestamp": answer}},
         ]
 
 
@@ -105,8 +105,8 @@ async def test_a_list_that_does_not_exist_cannot_change() -> None:
             result = await peer.result(make(make.__name__, "tools/call", {"name": "change"}))
             assert result["content"][0]["text"] == f"Tool crashed: ValueError: {refusal}"
         await hub.notify_changed("tools")
-        await until(lambda: peer.told("notifications/tools/list_changed"))
-        assert not peer.told("notifications/bogus/list_changed")
+        await until(lambda: peer.notifications("notifications/tools/list_changed"))
+        assert not peer.notifications("notifications/bogus/list_changed")
 
 
 def only(peer: Peer) -> LegacySession:

@@ -23,7 +23,7 @@ ADA = Principal("ada")
 
 
 class Clock:
-    """Time that passes when told to."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -33,12 +33,12 @@ class Clock:
 
 
 class Host:
-    """Stands where the engine is, and remembers which hooks ran."""
+    """Replaces the engine, and records which hooks ran."""
 
     def __init__(self, store: Store | None = None) -> None:
         self.store = store or Store(SqliteDatabase())
         self.messages = MessageLog(0)
-        self.told: list[tuple[Any, ...]] = []
+        self.notifications: list[tuple[Any, ...]] = []
         self.answers: dict[str, Any] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
         self.messages = MessageLog(10)
@@ -50,7 +50,7 @@ class Host:
         return task
 
     async def call_hook(self, session: LegacySession, name: str, *args: Any) -> Any:
-        self.told.append((name, *args))
+        self.notifications.append((name, *args))
         answer = self.answers.get(name)
         if isinstance(answer, Exception):
             raise answer
@@ -112,7 +112,7 @@ async def test_a_session_is_found_by_its_id_only() -> None:
 
 
 @asynchronous
-async def test_somebody_elses_session_does_not_exist() -> None:
+async def test_the_session_of_another_principal_is_not_found() -> None:
     lobby = Lobby()
     session = await lobby.create(ADA)
     assert await lobby.sessions.find(session.id) is None
@@ -133,11 +133,11 @@ async def test_an_idle_session_ends_and_an_active_one_stays() -> None:
     assert lobby.live == [active.id]
     assert quiet.streams.general.closed
     await idle()
-    assert ("terminate", "expired") in lobby.host.told
+    assert ("terminate", "expired") in lobby.host.notifications
 
 
 @asynchronous
-async def test_a_session_is_still_there_when_its_time_is_just_up() -> None:
+async def test_a_session_is_still_found_when_its_idle_time_has_just_ended() -> None:
     lobby = Lobby(idle_after=60)
     session = await lobby.create()
     lobby.pass_time(60)
@@ -189,7 +189,7 @@ async def test_a_session_on_a_connection_lasts_as_long_as_the_connection() -> No
 
 
 @asynchronous
-async def test_an_expired_session_comes_back_with_what_it_knew() -> None:
+async def test_an_expired_session_is_restored_with_its_state() -> None:
     lobby = Lobby()
     session = await lobby.create(ADA)
     await session.put("word", "kept")
@@ -207,11 +207,11 @@ async def test_an_expired_session_comes_back_with_what_it_knew() -> None:
     assert back.log_level == 4
     assert back.client_info == session.client_info
     assert back.client_capabilities == {"sampling": {}}
-    assert lobby.host.told[-1] == ("session_expired", session.id)
+    assert lobby.host.notifications[-1] == ("session_expired", session.id)
 
 
 @asynchronous
-async def test_a_hub_may_give_a_returning_session_other_client_info() -> None:
+async def test_a_hook_may_change_the_client_info_of_a_restored_session() -> None:
     lobby = Lobby()
     session = await lobby.create()
     lobby.host.answers["session_expired"] = {"version": "2"}
@@ -223,7 +223,7 @@ async def test_a_hub_may_give_a_returning_session_other_client_info() -> None:
 
 @pytest.mark.parametrize("answer", [RuntimeError("no"), "yes", 5, {"version": 2}])
 @asynchronous
-async def test_a_hub_refuses_a_returning_session_by_an_error_or_an_answer_that_is_no_client_info(answer: Any) -> None:
+async def test_a_hook_refuses_a_session_by_an_error_or_a_value_that_is_no_client_info(answer: Any) -> None:
     lobby = Lobby()
     session = await lobby.create()
     lobby.host.answers["session_expired"] = answer
@@ -233,30 +233,30 @@ async def test_a_hub_refuses_a_returning_session_by_an_error_or_an_answer_that_i
 
 
 @asynchronous
-async def test_requests_that_come_back_together_share_one_session() -> None:
+async def test_concurrent_requests_restore_one_session() -> None:
     lobby = Lobby()
     session = await lobby.create()
     lobby.pass_time(61)
     found = await asyncio.gather(*(lobby.sessions.find(session.id) for _ in range(10)))
     assert len({id(back) for back in found}) == 1
     assert found[0] is not None
-    assert lobby.host.told.count(("session_expired", session.id)) == 1
+    assert lobby.host.notifications.count(("session_expired", session.id)) == 1
 
 
 @pytest.mark.parametrize("reason", ["closed", "disconnected"])
 @asynchronous
-async def test_a_session_its_client_left_does_not_come_back(reason: str) -> None:
+async def test_a_closed_session_is_not_restored(reason: str) -> None:
     lobby = Lobby()
     session = await lobby.create()
     lobby.sessions.close(session, reason)
     assert await lobby.sessions.find(session.id) is None
     await idle()
-    assert ("terminate", reason) in lobby.host.told
+    assert ("terminate", reason) in lobby.host.notifications
     assert await lobby.sessions.find(session.id) is None
 
 
 @asynchronous
-async def test_a_session_survives_the_process_with_its_store() -> None:
+async def test_a_session_survives_a_restart_with_its_store() -> None:
     before = Lobby()
     session = await before.create()
     await session.put("word", "kept")
@@ -268,7 +268,7 @@ async def test_a_session_survives_the_process_with_its_store() -> None:
 
 
 @asynchronous
-async def test_the_limit_refuses_with_its_number_until_somebody_leaves() -> None:
+async def test_the_session_limit_refuses_with_its_number_until_a_session_closes() -> None:
     lobby = Lobby(limit=2)
     first = await lobby.create()
     await lobby.create()
@@ -298,7 +298,7 @@ async def test_a_session_whose_hook_fails_is_not_opened() -> None:
 
 
 @asynchronous
-async def test_closing_ends_what_runs_and_forgets_the_session() -> None:
+async def test_closing_cancels_running_requests_and_removes_the_session() -> None:
     lobby = Lobby()
     session = await lobby.create()
     exchange = Exchange(1, V2025_11_25, Nowhere(), session)
@@ -310,7 +310,7 @@ async def test_closing_ends_what_runs_and_forgets_the_session() -> None:
     assert exchange.cancelled
     assert not stream.closed, "it ends with the answer"
     assert session.streams.general.closed
-    assert lobby.host.told.count(("terminate", "closed")) == 1
+    assert lobby.host.notifications.count(("terminate", "closed")) == 1
     assert await lobby.sessions.find(session.id) is None
 
 
@@ -324,7 +324,7 @@ async def test_all_streams_can_be_released_at_once() -> None:
 
 
 @asynchronous
-async def test_streams_have_names_of_their_own_and_are_found_by_them() -> None:
+async def test_streams_have_unique_names_and_are_found_by_them() -> None:
     session = await Lobby().create()
     streams = [session.streams.open() for _ in range(10)]
     assert len({stream.name for stream in streams} | {session.streams.general.name}) == 11
@@ -335,7 +335,7 @@ async def test_streams_have_names_of_their_own_and_are_found_by_them() -> None:
 
 
 @asynchronous
-async def test_finished_streams_are_forgotten_oldest_first_and_open_ones_never() -> None:
+async def test_finished_streams_are_removed_oldest_first_and_open_ones_never() -> None:
     session = await Lobby().create()
     open_streams = [session.streams.open() for _ in range(3)]
     finished: list[EventStream] = []
@@ -352,7 +352,7 @@ async def test_finished_streams_are_forgotten_oldest_first_and_open_ones_never()
 
 
 @asynchronous
-async def test_what_belongs_to_no_request_waits_on_the_general_stream() -> None:
+async def test_messages_without_a_request_wait_on_the_general_stream() -> None:
     session = await Lobby().create()
     await session.notify_changed("tools")
     await session.send_log("error", "mine", {"a": 1})
@@ -361,13 +361,13 @@ async def test_what_belongs_to_no_request_waits_on_the_general_stream() -> None:
     session.subscriptions.add("a://x")
     await session.send_resource_updated("a://x")
     session.streams.general.close()
-    told = [json.loads(event.message) async for event in session.streams.general.follow(0) if event is not None]
-    assert [message["method"] for message in told] == [
+    outcome = [json.loads(event.message) async for event in session.streams.general.follow(0) if event is not None]
+    assert [message["method"] for message in outcome] == [
         "notifications/tools/list_changed",
         "notifications/message",
         "notifications/resources/updated",
     ]
-    assert told[1]["params"] == {"level": "error", "data": {"message": "mine", "a": 1}}
+    assert outcome[1]["params"] == {"level": "error", "data": {"message": "mine", "a": 1}}
 
 
 @asynchronous
@@ -380,7 +380,7 @@ async def test_an_attached_session_is_written_to_directly() -> None:
 
 
 @asynchronous
-async def test_what_is_put_stays_with_the_session_and_cannot_be_changed_from_outside() -> None:
+async def test_session_values_belong_to_one_session_and_are_read_only() -> None:
     lobby = Lobby()
     session, other = await lobby.create(), await lobby.create()
     await session.put("a", 1)

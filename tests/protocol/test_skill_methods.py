@@ -1,4 +1,4 @@
-"""The methods of the skills extension, whatever the skills come from."""
+"""The methods of the skills extension, with any source of skills."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from waypost.wire.versions import ALL, V2025_11_25, V2026_07_28
 EXTENSION = "io.modelcontextprotocol/skills"
 
 
-class Shelf:
-    """Skills that are nowhere but here."""
+class FixedSkills:
+    """A fixed set of skills in memory."""
 
     def __init__(self, *names: str) -> None:
         self.names = sorted(names)
@@ -37,12 +37,12 @@ class Shelf:
 
 def hub_with(*names: str, **options: Any) -> Hub:
     hub = Hub("library", "1", **options)
-    hub.engine.profile.skills = Shelf(*names)
+    hub.engine.profile.skills = FixedSkills(*names)
     return hub
 
 
 @asynchronous
-async def test_the_extension_is_declared_wherever_its_methods_are_and_only_with_skills() -> None:
+async def test_the_extension_is_declared_in_every_version_and_only_with_skills() -> None:
     hub = hub_with("a")
     for version in ALL:
         assert hub.engine.profile.capabilities(version)["extensions"] == {EXTENSION: {"directoryRead": True}}
@@ -53,11 +53,11 @@ async def test_the_extension_is_declared_wherever_its_methods_are_and_only_with_
 
 
 @asynchronous
-async def test_a_cursor_is_good_although_skills_came_and_went() -> None:
+async def test_a_cursor_stays_valid_while_skills_are_added_and_removed() -> None:
     hub = hub_with("a", "b", "c", "d", page_size=2)
     async with connect(hub) as client:
         first = await client.request("skills/list")
-        hub.engine.profile.skills = Shelf("a", "c", "e")
+        hub.engine.profile.skills = FixedSkills("a", "c", "e")
         rest = await client.request("skills/list", {"cursor": first["nextCursor"]})
     assert [one["frontmatter"]["name"] for one in [*first["skills"], *rest["skills"]]] == ["a", "b", "c", "e"]
     assert "nextCursor" not in rest
@@ -74,7 +74,7 @@ async def test_a_cursor_is_good_although_skills_came_and_went() -> None:
     ],
 )
 @asynchronous
-async def test_wrong_parameters_are_refused_with_the_reason(method: str, given: dict[str, Any], said: str) -> None:
+async def test_invalid_parameters_are_refused_with_the_reason(method: str, given: dict[str, Any], said: str) -> None:
     for version in (V2025_11_25, V2026_07_28):
         async with connect(hub_with("a"), version) as client:
             with pytest.raises(RemoteError) as caught:
@@ -83,7 +83,7 @@ async def test_wrong_parameters_are_refused_with_the_reason(method: str, given: 
 
 
 @asynchronous
-async def test_without_skills_there_are_no_such_methods() -> None:
+async def test_without_skills_the_methods_do_not_exist() -> None:
     async with connect(Hub("none", "1")) as client:
         for method in ("skills/list", "skills/get", "resources/directory/read"):
             with pytest.raises(RemoteError) as caught:

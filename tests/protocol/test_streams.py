@@ -1,12 +1,19 @@
 import asyncio
+from collections.abc import Coroutine
 from contextlib import aclosing
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.protocol.conftest import asynchronous, idle, until
-from waypost.protocol.streams import MAX_EVENTS, EventStream
+from waypost.loops import start_task
+from waypost.protocol.streams import MAX_EVENTS, EventStream, Recorder
+from waypost.settings import Limits
+from waypost.stores.store import Store
+from waypost.stores.urls import create_database
 
 
 def number(value: int) -> bytes:
@@ -14,7 +21,7 @@ def number(value: int) -> bytes:
 
 
 class Reader:
-    """Follows a stream and remembers what it got."""
+    """Follows a stream and records its events."""
 
     def __init__(self, stream: EventStream, after: int = 0, heartbeat: float | None = None) -> None:
         self.got: list[int] = []
@@ -43,7 +50,7 @@ def filled(count: int, kept: int = MAX_EVENTS) -> EventStream:
 
 
 @asynchronous
-async def test_a_reader_gets_what_is_kept_and_then_what_comes() -> None:
+async def test_a_reader_gets_stored_events_and_then_new_ones() -> None:
     stream = filled(2)
     reader = Reader(stream)
     await idle()
@@ -58,7 +65,7 @@ async def test_a_reader_gets_what_is_kept_and_then_what_comes() -> None:
 
 @pytest.mark.parametrize("after", range(6))
 @asynchronous
-async def test_a_returning_reader_gets_only_what_it_missed(after: int) -> None:
+async def test_a_returning_reader_gets_only_the_events_it_missed(after: int) -> None:
     stream = filled(5)
     stream.close()
     reader = Reader(stream, after)
@@ -67,7 +74,7 @@ async def test_a_returning_reader_gets_only_what_it_missed(after: int) -> None:
 
 
 @asynchronous
-async def test_a_closed_stream_takes_nothing_more() -> None:
+async def test_a_closed_stream_accepts_no_more_events() -> None:
     stream = filled(1)
     stream.close()
     stream.append(number(2))
@@ -77,7 +84,7 @@ async def test_a_closed_stream_takes_nothing_more() -> None:
 
 
 @asynchronous
-async def test_closing_lets_the_reader_have_the_rest_first() -> None:
+async def test_a_reader_gets_the_remaining_events_of_a_closed_stream() -> None:
     stream = EventStream("s")
     reader = Reader(stream)
     await idle()
@@ -140,7 +147,7 @@ async def test_a_released_reader_ends_and_may_come_back() -> None:
 
 
 @asynchronous
-async def test_leaving_in_the_middle_frees_the_place() -> None:
+async def test_a_reader_that_stops_early_is_removed() -> None:
     stream = filled(3)
     async with aclosing(stream.follow(0)) as events:  # type: ignore[type-var]  # it is a generator
         async for _ in events:
@@ -149,7 +156,7 @@ async def test_leaving_in_the_middle_frees_the_place() -> None:
 
 
 @asynchronous
-async def test_silence_is_broken_by_heartbeats_and_no_event_is_lost_to_them() -> None:
+async def test_heartbeats_are_sent_without_events_and_lose_no_event() -> None:
     stream = EventStream("s")
     reader = Reader(stream, heartbeat=0.001)
     await until(lambda: reader.beats >= 3)
@@ -161,7 +168,7 @@ async def test_silence_is_broken_by_heartbeats_and_no_event_is_lost_to_them() ->
 
 
 @asynchronous
-async def test_without_a_reader_the_oldest_events_give_way() -> None:
+async def test_without_a_reader_the_oldest_events_are_dropped() -> None:
     stream = filled(10, kept=4)
     stream.close()
     reader = Reader(stream)
@@ -170,7 +177,7 @@ async def test_without_a_reader_the_oldest_events_give_way() -> None:
 
 
 @asynchronous
-async def test_a_reader_a_whole_log_behind_is_let_go() -> None:
+async def test_a_reader_that_falls_behind_by_a_full_log_is_removed() -> None:
     stream = EventStream("s", max_events=4)
     reader = Reader(stream)
     reader.may_go_on.clear()
@@ -185,7 +192,7 @@ async def test_a_reader_a_whole_log_behind_is_let_go() -> None:
 
 
 @asynchronous
-async def test_a_sender_waits_for_a_slow_reader_and_goes_on_when_it_catches_up() -> None:
+async def test_a_sender_waits_for_a_slow_reader_and_continues_when_it_catches_up() -> None:
     stream = EventStream("s")
     reader = Reader(stream)
     reader.may_go_on.clear()
@@ -209,7 +216,7 @@ async def test_a_sender_waits_for_a_slow_reader_and_goes_on_when_it_catches_up()
 
 
 @asynchronous
-async def test_a_waiting_sender_goes_on_when_the_reader_leaves() -> None:
+async def test_a_waiting_sender_continues_when_the_reader_leaves() -> None:
     stream = EventStream("s")
     reader = Reader(stream)
     reader.may_go_on.clear()
@@ -241,7 +248,7 @@ ACTIONS = st.lists(
 
 
 class Visits:
-    """Readers that come and go at one stream, each going on where the last one stopped."""
+    """Successive readers of one stream, each of which continues where the last one stopped."""
 
     def __init__(self) -> None:
         self.stream = EventStream("s")
@@ -280,7 +287,7 @@ class Visits:
 
 @settings(max_examples=300, deadline=None)
 @given(ACTIONS)
-def test_readers_that_come_and_go_see_every_event_once_and_in_order(actions: list[tuple[str, int]]) -> None:
+def test_successive_readers_see_every_event_once_and_in_order(actions: list[tuple[str, int]]) -> None:
     @asynchronous
     async def scenario() -> None:
         visits = Visits()
@@ -293,7 +300,7 @@ def test_readers_that_come_and_go_see_every_event_once_and_in_order(actions: lis
 
 
 @asynchronous
-async def test_who_was_taken_over_cannot_send_the_next_one_away() -> None:
+async def test_a_replaced_reader_cannot_release_its_successor() -> None:
     stream, first, second = EventStream("g"), object(), object()
     early = stream.follow(0, None, first)
     stream.append(b"one")
@@ -307,3 +314,33 @@ async def test_who_was_taken_over_cannot_send_the_next_one_away() -> None:
     assert stream.has_reader
     stream.release(second)
     assert not stream.has_reader
+
+
+class RecordingHost:
+    """What a recorder needs of the engine: a store, and tasks in the background."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.tasks: set[asyncio.Task[Any]] = set()
+
+    def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return start_task(work, self.tasks)
+
+
+@asynchronous
+async def test_a_stream_over_its_limit_is_recorded_from_there_on_where_a_session_has_no_other(tmp_path: Path) -> None:
+    store = Store(create_database(f"sqlite:///{tmp_path / 'hub.db'}", tmp_path, 5.0))
+    await store.open()
+    host = RecordingHost(store)
+    recorder = Recorder(host, 60.0, Limits(max_stream_bytes=100, max_total_stream_bytes=500))
+    record = recorder.for_session("session")
+    assert record is not None
+    for value in range(1, 41):
+        record("stream", value, b"x" * 60)
+    await until(lambda: not host.tasks)
+
+    assert [event[0] for event in await store.events.after("session", "stream", 0, limit=100)][-1:] == [40]
+    assert recorder.total <= 500
+    recorder.forget("session")
+    assert recorder.total == 0
+    await store.close()

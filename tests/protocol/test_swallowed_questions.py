@@ -1,4 +1,4 @@
-"""Handlers that catch what ends their run when they ask: the client is asked all the same."""
+"""Handlers that catch the exception of their own question: the client is still asked."""
 
 import asyncio
 from typing import Any
@@ -15,8 +15,9 @@ FORM: Json = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 
 def stubborn() -> Hub:
-    """A hub whose handlers go on regardless."""
-    hub = Hub("stubborn", version="1", task_after=0.05)
+    """A hub whose handlers swallow exceptions."""
+    # A call that asks later than this becomes a task first.
+    hub = Hub("stubborn", version="1", task_after=1)
 
     @hub.tool
     async def gathered(ctx: Context) -> str:
@@ -76,7 +77,7 @@ def asking(name: str) -> Json:
     ("name", "keys"), [("gathered", {"a", "b"}), ("bare", {"a"}), ("turned", {"a"}), ("slow", {"a"})]
 )
 @asynchronous
-async def test_a_question_that_was_swallowed_is_asked(name: str, keys: set[str]) -> None:
+async def test_a_swallowed_question_is_still_asked(name: str, keys: set[str]) -> None:
     hub = stubborn()
     async with connected(hub) as peer:
         result = await peer.result(asking(name))
@@ -98,7 +99,7 @@ async def test_the_answer_reaches_the_handler_that_swallowed_the_question(name: 
 
 
 @asynchronous
-async def test_a_resource_that_crashes_over_its_question_asks_it() -> None:
+async def test_a_resource_that_crashes_on_its_question_still_asks() -> None:
     able: dict[str, Any] = {CLIENT_CAPABILITIES: {"elicitation": {}}}
     async with connected(stubborn()) as peer:
         result = await peer.result(stateless(1, "resources/read", {"uri": "stubborn://a"}, **able))
@@ -106,7 +107,7 @@ async def test_a_resource_that_crashes_over_its_question_asks_it() -> None:
 
 
 @asynchronous
-async def test_what_the_client_cannot_do_at_all_is_told_before_it_is_asked() -> None:
+async def test_an_unsupported_question_is_an_error_before_any_question_is_asked() -> None:
     async with connected(stubborn()) as peer:
         assert (await peer.error(asking("both")))["code"] == -32021
 

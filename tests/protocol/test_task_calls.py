@@ -1,9 +1,10 @@
-"""Calls that become tasks, of clients without sessions."""
+"""Calls of stateless clients that become tasks."""
 
 import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.protocol.busy import ABLE, QUICKLY, accepted, busy_hub, reached, refusal, served
 from tests.protocol.conftest import asynchronous, cancelled, connected, stateless, until
@@ -18,8 +19,8 @@ from waypost.wire.versions import V2025_11_25
 
 
 @asynchronous
-async def test_a_quick_call_of_an_optional_task_is_answered_as_ever() -> None:
-    hub, _ = busy_hub(task_after=5)
+async def test_a_quick_call_of_an_optional_task_is_answered_directly() -> None:
+    hub, _ = busy_hub(task_after=60)
     async with served(hub) as client:
         result = await client.call_tool("quick")
         assert (result["resultType"], result.text) == ("complete", "quick")
@@ -27,7 +28,7 @@ async def test_a_quick_call_of_an_optional_task_is_answered_as_ever() -> None:
 
 
 @asynchronous
-async def test_a_long_call_of_an_optional_task_goes_on_as_a_task() -> None:
+async def test_a_long_call_of_an_optional_task_becomes_a_task() -> None:
     hub, work = busy_hub()
     async with served(hub) as client:
         created = await client.call_tool("wait")
@@ -43,7 +44,7 @@ async def test_a_long_call_of_an_optional_task_goes_on_as_a_task() -> None:
 
 
 @asynchronous
-async def test_a_required_task_is_one_however_quick() -> None:
+async def test_a_quick_call_of_a_required_task_is_a_task() -> None:
     hub, _ = busy_hub()
     async with served(hub) as client:
         created = await client.call_tool("job")
@@ -112,12 +113,15 @@ async def test_questions_inside_a_task_are_answered_one_by_one() -> None:
 
 
 @asynchronous
-async def test_what_is_asked_before_there_is_a_task_is_asked_in_rounds() -> None:
-    hub, work = busy_hub()
+async def test_questions_before_there_is_a_task_are_asked_in_rounds() -> None:
+    hub, work = busy_hub(task_after=60)
     async with served(hub) as client:
         first = await client.call_tool("ask_then_wait")
         assert first["resultType"] == "input_required"
         assert "taskId" not in first
+        # Only now, because a call that is slow to ask becomes a task first.
+        settings = hub.engine.settings
+        hub.engine.settings = replace(settings, server=replace(settings.server, task_after_ms=int(1000 * QUICKLY)))
         again = {"name": "ask_then_wait", "arguments": {}, "inputResponses": {"who": accepted(name="Ada")}}
         created = await client.request("tools/call", {**again, "requestState": first["requestState"]})
         assert created["resultType"] == "task"
@@ -147,7 +151,7 @@ async def test_cancelling_a_task_stops_its_work() -> None:
 
 
 @asynchronous
-async def test_a_client_that_gives_up_before_there_is_a_task_stops_the_work() -> None:
+async def test_cancelling_a_call_before_there_is_a_task_stops_the_work() -> None:
     hub, work = busy_hub(task_after=60)
     async with connected(hub) as peer:
         peer.send(stateless(1, "tools/call", {"name": "wait", "arguments": {}}, **{CLIENT_CAPABILITIES: ABLE}))
@@ -168,19 +172,20 @@ async def test_a_client_that_disconnects_before_there_is_a_task_stops_the_work()
 
 
 @asynchronous
-async def test_a_task_goes_on_when_its_client_disconnects() -> None:
+async def test_a_task_continues_when_its_client_disconnects() -> None:
     hub, work = busy_hub()
-    async with connect(hub, capabilities=ABLE) as client:
-        task_id = (await client.call_tool("wait"))["taskId"]
     async with served(hub) as other:
+        async with connect(hub, capabilities=ABLE) as client:
+            task_id = (await client.call_tool("wait"))["taskId"]
         assert work.stopped == 0
         work.gate.set()
         assert (await reached(other, task_id, "completed"))["result"]["content"][0]["text"] == "through"
 
 
 @asynchronous
-async def test_the_deadline_of_the_tool_holds_for_a_task_and_that_of_the_hub_does_not() -> None:
-    hub, work = busy_hub(tool_timeout=2 * QUICKLY)
+async def test_the_timeout_of_the_tool_applies_to_a_task_and_that_of_the_hub_does_not() -> None:
+    # A task at once, so that the timeout of the hub does not end the call before.
+    hub, work = busy_hub(task_after=0, tool_timeout=2 * QUICKLY)
 
     @hub.tool(task="required", timeout=QUICKLY)
     async def short() -> str:
@@ -198,7 +203,7 @@ async def test_the_deadline_of_the_tool_holds_for_a_task_and_that_of_the_hub_doe
 
 
 @asynchronous
-async def test_what_a_task_says_on_its_way_reaches_a_session_and_not_a_stateless_client() -> None:
+async def test_progress_of_a_task_is_sent_to_a_session_and_not_to_a_stateless_client() -> None:
     hub, work = busy_hub()
 
     @hub.tool(task="optional")
@@ -242,7 +247,7 @@ async def test_too_many_tasks_are_refused_and_the_work_of_the_refused_is_stopped
 
 
 @asynchronous
-async def test_a_call_that_nobody_can_be_asked_in_says_what_it_needs() -> None:
+async def test_a_question_in_a_task_without_a_client_is_refused() -> None:
     asker = TaskAsker(None)
     with pytest.raises(CapabilityNotSupported):
         await asker.ask(Question("elicitation/create", {}, {"elicitation": {}}, None, 300.0))

@@ -1,4 +1,4 @@
-"""Calls that sessions want as tasks, and versions that know none."""
+"""Calls of sessions as tasks, and versions without tasks."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from waypost.wire.versions import V2025_11_25
 
 
 @asynchronous
-async def test_a_session_gets_a_task_when_it_asks_for_one() -> None:
+async def test_a_session_gets_a_task_when_it_requests_one() -> None:
     hub, work = busy_hub()
     async with served(hub, V2025_11_25) as client:
         created = await client.request("tools/call", {"name": "wait", "task": {"ttl": 5000}})
@@ -25,7 +25,7 @@ async def test_a_session_gets_a_task_when_it_asks_for_one() -> None:
 
 
 @asynchronous
-async def test_a_session_that_asks_for_none_gets_none_however_long_it_takes() -> None:
+async def test_a_slow_call_of_a_session_without_a_task_request_is_not_a_task() -> None:
     hub, work = busy_hub()
     async with served(hub, V2025_11_25) as client:
         asyncio.get_running_loop().call_later(3 * QUICKLY, work.gate.set)
@@ -33,7 +33,7 @@ async def test_a_session_that_asks_for_none_gets_none_however_long_it_takes() ->
 
 
 @asynchronous
-async def test_a_session_must_ask_for_a_required_task_and_must_not_for_a_forbidden_one() -> None:
+async def test_a_session_must_request_a_required_task_and_must_not_request_a_forbidden_one() -> None:
     hub, _ = busy_hub()
     async with served(hub, V2025_11_25) as client:
         error = await refusal(client.call_tool("job"))
@@ -48,7 +48,7 @@ async def test_a_session_must_ask_for_a_required_task_and_must_not_for_a_forbidd
 
 
 @asynchronous
-async def test_a_hub_without_task_tools_ignores_the_wish_for_a_task() -> None:
+async def test_a_hub_without_task_tools_ignores_a_task_request() -> None:
     hub = Hub("plain", version="1")
 
     @hub.tool
@@ -62,7 +62,7 @@ async def test_a_hub_without_task_tools_ignores_the_wish_for_a_task() -> None:
 
 
 @pytest.mark.parametrize("version", WITHOUT_TASKS)
-def test_versions_without_tasks_just_call(version: str) -> None:
+def test_versions_without_tasks_make_plain_calls(version: str) -> None:
     async def run() -> None:
         hub, _ = busy_hub()
         async with served(hub, version) as client:
@@ -102,7 +102,7 @@ async def test_a_task_of_a_session_asks_with_requests_that_name_it() -> None:
 
 
 @asynchronous
-async def test_a_session_is_told_how_its_task_stands() -> None:
+async def test_a_session_gets_status_notifications_of_its_task() -> None:
     hub, work = busy_hub()
     async with served(hub, V2025_11_25) as client:
         task_id = (await client.request("tools/call", {"name": "wait", "task": {}}))["task"]["taskId"]
@@ -116,7 +116,7 @@ async def test_a_session_is_told_how_its_task_stands() -> None:
 
 
 @asynchronous
-async def test_nobody_else_is_told_how_a_task_stands() -> None:
+async def test_other_sessions_get_no_status_notifications_of_a_task() -> None:
     hub, work = busy_hub()
     async with served(hub, V2025_11_25) as client, connect(hub, V2025_11_25) as other:
         await client.request("tools/call", {"name": "wait", "task": {}})

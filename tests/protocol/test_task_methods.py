@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from tests.protocol.busy import ABLE, WITHOUT_TASKS, accepted, busy_hub, reached, refusal, served
-from tests.protocol.conftest import Json, asynchronous, idle
+from tests.protocol.conftest import Json, asynchronous, until
 from waypost import Hub
 from waypost.capabilities.principals import Principal
 from waypost.protocol import task_methods
@@ -28,7 +28,7 @@ async def session_task(client: TestClient, tool: str, **task: Any) -> str:
 
 
 @asynchronous
-async def test_each_dialect_declares_tasks_its_own_way() -> None:
+async def test_each_version_declares_tasks_in_its_own_form() -> None:
     hub, _ = busy_hub()
     async with served(hub, V2025_11_25):
         declared = hub.engine.profile.capabilities(V2025_11_25)
@@ -43,7 +43,7 @@ async def test_each_dialect_declares_tasks_its_own_way() -> None:
 
 
 @pytest.mark.parametrize("method", MODERN)
-def test_a_client_that_does_not_know_tasks_is_refused_before_the_id_is_looked_at(method: str) -> None:
+def test_a_client_without_the_extension_is_refused_before_the_id_is_checked(method: str) -> None:
     async def run() -> None:
         hub, _ = busy_hub()
         async with served(hub, V2026_07_28, capabilities={"elicitation": {}}) as client:
@@ -58,7 +58,7 @@ def test_a_client_that_does_not_know_tasks_is_refused_before_the_id_is_looked_at
     ("method", "version"),
     [*((method, V2026_07_28) for method in MODERN), *((method, V2025_11_25) for method in LEGACY)],
 )
-def test_a_foreign_task_and_an_unknown_one_are_refused_alike(method: str, version: str) -> None:
+def test_another_principals_task_is_refused_like_an_unknown_one(method: str, version: str) -> None:
     async def run() -> None:
         hub, _ = busy_hub()
         async with served(hub, version, capabilities=ABLE) as client:
@@ -71,8 +71,8 @@ def test_a_foreign_task_and_an_unknown_one_are_refused_alike(method: str, versio
     asyncio.run(run())
 
 
-def noted_reads(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """What the store is asked from now on: the question, how many values it has, how many rows it is answered with."""
+def record_reads(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """Record every read of the store from now on: the query, its number of values and its number of rows."""
     reads: list[tuple[str, int, int]] = []
     genuine = hub.store.database.read
 
@@ -89,7 +89,7 @@ def noted_reads(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, in
     ("method", "version"),
     [*((method, V2026_07_28) for method in MODERN), *((method, V2025_11_25) for method in LEGACY)],
 )
-def test_a_foreign_task_takes_the_same_work_as_an_unknown_one(
+def test_another_principals_task_causes_the_same_reads_as_an_unknown_one(
     method: str, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> None:
@@ -100,7 +100,7 @@ def test_a_foreign_task_takes_the_same_work_as_an_unknown_one(
             lost = msgspec.structs.replace(runs, id="lost", holder="gone", version=0)
             for record in (ended, lost):
                 await hub.store.tasks.save(record)
-            reads = noted_reads(hub, monkeypatch)
+            reads = record_reads(hub, monkeypatch)
             work = []
             for task_id in ("never", runs.id, ended.id, lost.id):
                 await refusal(client.request(method, {"taskId": task_id}))
@@ -113,7 +113,7 @@ def test_a_foreign_task_takes_the_same_work_as_an_unknown_one(
 
 
 @pytest.mark.parametrize("method", ["tasks/result", "tasks/list"])
-def test_stateless_clients_have_no_methods_of_the_other_dialect(method: str) -> None:
+def test_stateless_clients_have_no_task_methods_of_sessions(method: str) -> None:
     async def run() -> None:
         hub, _ = busy_hub()
         async with served(hub) as client:
@@ -150,7 +150,7 @@ async def test_a_hub_without_task_tools_has_no_methods_about_tasks() -> None:
 
 
 @asynchronous
-async def test_cancelling_is_acknowledged_bare_and_again_once_it_is_over() -> None:
+async def test_cancelling_is_acknowledged_without_a_task_also_after_its_end() -> None:
     hub, _ = busy_hub()
     async with served(hub) as client:
         for tool, end in (("wait", "cancelled"), ("job", "completed")):
@@ -165,7 +165,7 @@ async def test_cancelling_is_acknowledged_bare_and_again_once_it_is_over() -> No
 
 
 @pytest.mark.parametrize("responses", [None, 5, [], "x", {}])
-def test_an_update_that_answers_nothing_is_acknowledged(responses: Any) -> None:
+def test_an_update_without_a_matching_answer_is_acknowledged(responses: Any) -> None:
     async def run() -> None:
         hub, _ = busy_hub()
         async with served(hub) as client:
@@ -180,7 +180,7 @@ def test_an_update_that_answers_nothing_is_acknowledged(responses: Any) -> None:
 
 
 @asynchronous
-async def test_a_listener_hears_of_the_tasks_it_named_and_may_see() -> None:
+async def test_a_listen_stream_gets_the_status_of_the_tasks_it_names_and_may_see() -> None:
     hub, work = busy_hub()
     async with served(hub) as client:
         mine = (await client.call_tool("pair"))["taskId"]
@@ -198,8 +198,7 @@ async def test_a_listener_hears_of_the_tasks_it_named_and_may_see() -> None:
             assert note["params"]["result"]["content"][0]["text"] == "{'name': 'a-1'} {'name': 'b-2'}"
             assert "io.modelcontextprotocol/subscriptionId" in note["params"]["_meta"]
             await client.refute_notification("tasks", taskId=other)
-        await idle()
-        assert not hub.engine.tasks._watchers
+        await until(lambda: not hub.engine.tasks._watchers)
 
 
 @asynchronous
@@ -211,7 +210,7 @@ async def test_listening_to_tasks_needs_the_extension() -> None:
 
 
 @asynchronous
-async def test_a_result_is_waited_for_and_names_its_task() -> None:
+async def test_tasks_result_waits_for_the_result_and_names_the_task() -> None:
     hub, work = busy_hub()
     async with served(hub, V2025_11_25) as client:
         task_id = await session_task(client, "wait")
@@ -226,7 +225,7 @@ async def test_a_result_is_waited_for_and_names_its_task() -> None:
 
 
 @asynchronous
-async def test_the_error_of_a_task_is_told_again_to_a_session() -> None:
+async def test_a_session_can_get_the_error_of_a_task_repeatedly() -> None:
     hub, _ = busy_hub()
     async with served(hub, V2025_11_25) as client:
         task_id = await session_task(client, "refused")
@@ -254,7 +253,8 @@ async def test_a_session_gets_the_cancelled_task_and_cannot_cancel_it_twice() ->
     async with served(hub, V2025_11_25) as client:
         task_id = await session_task(client, "wait")
         waiting = asyncio.ensure_future(client.request("tasks/result", {"taskId": task_id}))
-        await asyncio.sleep(0.02)
+        await until(lambda: work.started == 1)
+        await asyncio.sleep(0.02)  # so that the request most likely waits by now; it is answered either way
         task = await client.request("tasks/cancel", {"taskId": task_id})
         assert (task["taskId"], task["status"]) == (task_id, "cancelled")
         assert (await refusal(waiting)).code == -32000
@@ -299,10 +299,12 @@ def test_a_session_lists_its_tasks_page_by_page(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("asked", "given"), [({}, 3_600_000), ({"ttl": 1}, 1000), ({"ttl": 10**12}, 3_600_000)])
-def test_a_session_is_told_how_long_its_task_is_kept(asked: Json, given: int) -> None:
+def test_a_session_gets_the_ttl_of_its_task(asked: Json, given: int) -> None:
     async def run() -> None:
         hub, _ = busy_hub()
         async with served(hub, V2025_11_25) as client:
+            now = hub.store.now()
+            hub.store.database.now = lambda: now  # type: ignore[method-assign]  # or a ttl of 1 s may end first
             task_id = await session_task(client, "job", **asked)
             assert (await client.request("tasks/get", {"taskId": task_id}))["ttl"] == given
 
@@ -325,7 +327,7 @@ async def test_tasks_are_kept_in_the_store_a_hub_is_given() -> None:
 
 
 @asynchronous
-async def test_what_one_dialect_started_the_other_can_look_at() -> None:
+async def test_a_session_can_read_a_task_started_by_a_stateless_client() -> None:
     hub, _ = busy_hub()
     async with served(hub) as client, connect(hub, V2025_11_25) as session:
         task_id = (await client.call_tool("broken"))["taskId"]

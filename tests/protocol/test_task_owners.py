@@ -1,4 +1,4 @@
-"""Tasks of clients that the hub can and cannot tell apart."""
+"""Tasks of authenticated and of anonymous clients."""
 
 from tests.protocol.busy import busy_hub
 from tests.protocol.conftest import Json, asynchronous, initialization, request
@@ -10,7 +10,7 @@ KEYS = {name: f"wp_{name[0] * 43}" for name in ("ann", "bob")}
 
 
 async def arrived(web: Web, headers: Headers | None = None) -> tuple[Visitor, Json]:
-    """A client with a session, and what it is told about tasks."""
+    """A client with a session, and the declared capabilities of tasks."""
     call = await web.post(initialization(V2025_11_25), headers)
     visitor = Visitor(web, call.headers["mcp-session-id"], V2025_11_25)
     visitor.headers |= {name: value for name, value in (headers or {}).items() if value is not None}
@@ -26,7 +26,7 @@ async def begun(visitor: Visitor) -> str:
 
 
 @asynchronous
-async def test_nobody_without_a_key_is_shown_the_tasks_of_all_who_have_none() -> None:
+async def test_anonymous_clients_cannot_list_tasks() -> None:
     async with browsing(busy_hub()[0]) as web:
         (ann, declared), (bob, _) = await arrived(web), await arrived(web)
         assert "list" not in declared
@@ -39,7 +39,7 @@ async def test_nobody_without_a_key_is_shown_the_tasks_of_all_who_have_none() ->
 
 
 @asynchronous
-async def test_who_has_a_key_lists_the_tasks_of_that_key() -> None:
+async def test_a_client_with_a_key_lists_the_tasks_of_its_principal() -> None:
     auth = Authentication([Key(name, digest(key)) for name, key in KEYS.items()], anonymous=False)
     async with browsing(busy_hub(auth=auth)[0]) as web:
         ann, declared = await arrived(web, {"authorization": f"Bearer {KEYS['ann']}"})

@@ -1,4 +1,4 @@
-"""What tasks of sessions ask: how they stand meanwhile, and which way the question takes."""
+"""Questions of tasks of sessions: the status meanwhile, and the stream that carries the question."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ WHO = Question("elicitation/create", {"message": "Who?"}, {})
 
 
 async def visit(web: Web, able: Json | None = None) -> Visitor:
-    """A client with a session and without a stream, who can fill in forms."""
+    """A client with a session, without a stream, that supports elicitation."""
     capabilities = {"elicitation": {}} if able is None else able
     given = {"protocolVersion": V2025_11_25, "capabilities": capabilities, "clientInfo": CLIENT}
     call = await web.post(request("init", "initialize", given))
@@ -54,7 +54,7 @@ def how(answer: Json) -> str:
 
 
 @asynchronous
-async def test_a_task_of_a_session_that_asks_needs_input_until_it_is_answered() -> None:
+async def test_a_task_of_a_session_is_input_required_until_its_question_is_answered() -> None:
     answers = asyncio.Event()
 
     async def answer(_params: Json) -> Json:
@@ -74,7 +74,7 @@ async def test_a_task_of_a_session_that_asks_needs_input_until_it_is_answered() 
 
 
 @asynchronous
-async def test_a_task_that_asks_two_things_needs_input_until_both_are_answered() -> None:
+async def test_a_task_with_two_questions_is_input_required_until_both_are_answered() -> None:
     async with browsing(busy_hub()[0]) as web:
         visitor = await visit(web)
         task_id = await begun(visitor, "pair")
@@ -91,7 +91,7 @@ async def test_a_task_that_asks_two_things_needs_input_until_both_are_answered()
 
 @pytest.mark.parametrize("early", [True, False], ids=["before it asks", "after it asked"])
 @asynchronous
-async def test_a_client_without_a_stream_is_asked_where_it_waits_for_the_result(early: bool) -> None:
+async def test_a_client_without_a_stream_is_asked_on_its_request_for_the_result(early: bool) -> None:
     hub, work = busy_hub()
     async with browsing(hub) as web:
         visitor = await visit(web)
@@ -116,7 +116,7 @@ async def test_a_client_without_a_stream_is_asked_where_it_waits_for_the_result(
 
 
 @asynchronous
-async def test_a_client_with_a_stream_is_asked_there_while_it_does_not_wait() -> None:
+async def test_a_client_with_a_stream_is_asked_there_unless_it_waits_for_the_result() -> None:
     hub, work = busy_hub()
     async with browsing(hub) as web:
         visitor = await visit(web)
@@ -185,7 +185,7 @@ async def test_a_session_does_not_expire_while_its_task_may_ask() -> None:
 
 
 @asynchronous
-async def test_a_question_that_reaches_nobody_is_given_up_in_time() -> None:
+async def test_a_question_that_cannot_be_delivered_times_out() -> None:
     hub, _ = busy_hub()
     async with browsing(hub) as web:
         await visit(web)

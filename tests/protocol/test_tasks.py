@@ -1,5 +1,6 @@
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ DONE: Json = {"content": [{"type": "text", "text": "done"}]}
 
 
 class Background:
-    """An engine's background, and what ran there."""
+    """Background tasks like those of an engine."""
 
     def __init__(self) -> None:
         self.store = Store(SqliteDatabase())
@@ -37,7 +38,7 @@ class Background:
 
 
 class Bench:
-    """Tasks with a store to look into."""
+    """Tasks with a store that a test can inspect."""
 
     def __init__(self, limit: int = 100, host: Background | None = None) -> None:
         self.host = host or Background()
@@ -58,7 +59,7 @@ class Bench:
     async def status(self, task: RunningTask) -> str:
         return (await self.tasks.find(task.record.id, ADA)).status
 
-    def told(self) -> list[str]:
+    def statuses(self) -> list[str]:
         return [record.status for record in self.seen]
 
 
@@ -76,7 +77,7 @@ async def hang(_task: RunningTask) -> Json:
 
 
 @asynchronous
-async def test_a_task_is_known_before_its_work_starts() -> None:
+async def test_a_task_is_stored_before_its_work_starts() -> None:
     bench = Bench()
     task = await bench.tasks.start(ADA, V2026_07_28)
     assert await bench.store.load(task.record.id) == task.record
@@ -98,7 +99,7 @@ async def test_work_that_returns_completes_the_task() -> None:
     await task.ended.wait()
     record = await bench.tasks.find(task.record.id, ADA)
     assert (record.status, record.result, record.error) == ("completed", DONE, None)
-    assert bench.told() == ["completed"]
+    assert bench.statuses() == ["completed"]
     assert record.id not in bench.tasks._running
 
 
@@ -124,7 +125,7 @@ async def test_work_that_raises_fails_the_task_with_the_error_a_call_would_get()
 
 
 @asynchronous
-async def test_a_task_goes_between_working_and_asking_until_it_ends() -> None:
+async def test_a_task_alternates_between_working_and_input_required_until_it_ends() -> None:
     async def ask_twice(task: RunningTask) -> Json:
         first = await task.ask(question("who"))
         second = await task.ask(question("who"))
@@ -141,11 +142,11 @@ async def test_a_task_goes_between_working_and_asking_until_it_ends() -> None:
     await task.ended.wait()
     assert task.record.result == {"answers": [1, 2]}
     assert task.record.input_requests == {}
-    assert bench.told() == ["input_required", "working", "input_required", "working", "completed"]
+    assert bench.statuses() == ["input_required", "working", "input_required", "working", "completed"]
 
 
 @asynchronous
-async def test_answers_may_come_one_by_one_and_only_the_rest_is_still_asked() -> None:
+async def test_questions_of_a_task_may_be_answered_one_by_one() -> None:
     async def ask_both(task: RunningTask) -> Json:
         both = await asyncio.gather(task.ask(question("a")), task.ask(question(None)))
         return {"answers": both}
@@ -162,7 +163,7 @@ async def test_answers_may_come_one_by_one_and_only_the_rest_is_still_asked() ->
 
 
 @asynchronous
-async def test_answers_to_nothing_that_is_asked_change_nothing() -> None:
+async def test_answers_to_unknown_questions_change_nothing() -> None:
     async def ask(task: RunningTask) -> Json:
         return {"answer": await task.ask(question("who"))}
 
@@ -195,11 +196,11 @@ async def test_cancelling_stops_the_work_and_stays() -> None:
     await task.ended.wait()
     assert stopped == ["work"]
     await task.cancel()
-    assert bench.told() == ["cancelled"]
+    assert bench.statuses() == ["cancelled"]
 
 
 @asynchronous
-async def test_work_that_finishes_all_the_same_leaves_a_cancelled_task_cancelled() -> None:
+async def test_work_that_ignores_the_cancellation_leaves_the_task_cancelled() -> None:
     async def stubborn(_task: RunningTask) -> Json:
         try:
             await asyncio.Event().wait()
@@ -216,7 +217,7 @@ async def test_work_that_finishes_all_the_same_leaves_a_cancelled_task_cancelled
 
 
 @asynchronous
-async def test_an_answer_after_the_cancellation_does_not_bring_a_task_back() -> None:
+async def test_an_answer_after_the_cancellation_does_not_revive_a_task() -> None:
     async def ask(task: RunningTask) -> Json:
         return {"answer": await task.ask(question("who"))}
 
@@ -226,11 +227,11 @@ async def test_an_answer_after_the_cancellation_does_not_bring_a_task_back() -> 
     await task.cancel()
     await task.answer({"who-1": 1})
     await task.ended.wait()
-    assert bench.told() == ["input_required", "cancelled"]
+    assert bench.statuses() == ["input_required", "cancelled"]
 
 
 @asynchronous
-async def test_a_question_after_the_cancellation_does_not_bring_a_task_back() -> None:
+async def test_a_question_after_the_cancellation_does_not_revive_a_task() -> None:
     async def stubborn(task: RunningTask) -> Json:
         try:
             await asyncio.Event().wait()
@@ -243,12 +244,12 @@ async def test_a_question_after_the_cancellation_does_not_bring_a_task_back() ->
     await idle()
     await task.cancel()
     await idle()
-    assert bench.told() == ["cancelled"]
+    assert bench.statuses() == ["cancelled"]
     bench.tasks.stop()
 
 
 @asynchronous
-async def test_a_foreign_task_looks_like_one_that_never_was() -> None:
+async def test_another_principals_task_is_refused_like_an_unknown_one() -> None:
     bench = Bench()
     task = await bench.run(hang)
     task_id = task.record.id
@@ -275,7 +276,7 @@ def test_a_ttl_is_kept_within_bounds(asked: int | None, given: int) -> None:
     asyncio.run(run())
 
 
-def test_work_is_stopped_and_its_task_forgotten_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_is_stopped_and_its_task_deleted_when_its_ttl_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MIN_TTL_MS", 50)
 
     async def run() -> None:
@@ -295,16 +296,16 @@ def test_work_is_stopped_and_its_task_forgotten_when_its_time_is_up(monkeypatch:
     asyncio.run(run())
 
 
-def test_a_task_is_not_forgotten_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MIN_TTL_MS", 200)
-
+def test_a_task_is_not_deleted_before_its_ttl_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         bench = Bench()
-        task = await bench.run(finish, 200)
+        database, began = bench.host.store.database, time.time()
+        monkeypatch.setattr(database, "now", lambda: began)
+        task = await bench.run(finish, 60_000)
         await task.ended.wait()
-        await asyncio.sleep(0.1)
+        monkeypatch.setattr(database, "now", lambda: began + 59)
         assert await bench.status(task) == "completed"
-        await asyncio.sleep(0.2)
+        monkeypatch.setattr(database, "now", lambda: began + 61)
         assert await bench.tasks.load(task.record.id) is None
         await bench.host.store.sweep()
         assert await bench.store.load(task.record.id) is None
@@ -327,20 +328,20 @@ async def test_too_many_tasks_at_once_are_refused() -> None:
 
 
 @asynchronous
-async def test_what_runs_when_the_hub_stops_is_stopped_and_has_failed() -> None:
+async def test_running_tasks_are_stopped_and_failed_when_the_hub_stops() -> None:
     bench = Bench()
     tasks = [await bench.run(hang) for _ in range(3)]
     await idle()
     bench.tasks.stop()
     for task in tasks:
         await task.ended.wait()
-        told = "The server was stopped while the task was running."
-        assert (task.record.status, task.record.status_message) == ("failed", told)
-        assert task.record.error == {"code": -32603, "message": told}
+        reason = "The server was stopped while the task was running."
+        assert (task.record.status, task.record.status_message) == ("failed", reason)
+        assert task.record.error == {"code": -32603, "message": reason}
 
 
 @asynchronous
-async def test_who_stops_watching_hears_no_more() -> None:
+async def test_a_stopped_watcher_gets_no_more_changes() -> None:
     bench = Bench()
     heard: list[TaskRecord] = []
     stop = bench.tasks.watch(heard.append)
@@ -356,7 +357,7 @@ def record(**what: Any) -> TaskRecord:
     return TaskRecord(**{"status": "working", **whole, **what})
 
 
-def test_each_dialect_has_its_own_names_for_the_times() -> None:
+def test_each_version_has_its_own_names_for_ttl_and_poll_interval() -> None:
     task = record()
     modern, legacy = modern_task(task), legacy_task(task)
     assert (modern.pop("ttlMs"), modern.pop("pollIntervalMs")) == (1000, 500)
@@ -364,11 +365,11 @@ def test_each_dialect_has_its_own_names_for_the_times() -> None:
     assert modern == legacy
     assert set(modern) == {"taskId", "status", "createdAt", "lastUpdatedAt"}
     assert STAMP.fullmatch(modern["createdAt"])
-    told = record(status_message="Soon.")
-    assert modern_task(told)["statusMessage"] == legacy_task(told)["statusMessage"] == "Soon."
+    outcome = record(status_message="Soon.")
+    assert modern_task(outcome)["statusMessage"] == legacy_task(outcome)["statusMessage"] == "Soon."
 
 
-def test_a_detailed_task_has_what_its_status_calls_for_and_nothing_else() -> None:
+def test_a_detailed_task_has_only_the_field_of_its_status() -> None:
     everything: Json = {"input_requests": {"a-1": {}}, "result": DONE, "error": {"code": 1, "message": "no"}}
     extra = {"inputRequests", "result", "error"}
     for status, field in (("input_required", "inputRequests"), ("completed", "result"), ("failed", "error")):
@@ -377,7 +378,7 @@ def test_a_detailed_task_has_what_its_status_calls_for_and_nothing_else() -> Non
         assert not set(detailed_task(record(status=status, **everything))) & extra
 
 
-def test_a_result_that_says_it_failed_is_a_failed_task_only_for_sessions() -> None:
+def test_an_error_result_is_a_failed_task_only_for_sessions() -> None:
     failed = record(status="completed", result={"content": [], "isError": True})
     assert legacy_task(failed)["status"] == "failed"
     assert detailed_task(failed)["status"] == "completed"
@@ -385,7 +386,7 @@ def test_a_result_that_says_it_failed_is_a_failed_task_only_for_sessions() -> No
 
 
 @asynchronous
-async def test_a_task_whose_time_is_over_while_the_hub_stops_says_so_of_itself_alone() -> None:
+async def test_a_task_that_times_out_while_the_hub_stops_does_not_affect_other_tasks() -> None:
     bench = Bench()
     late, other = [await bench.run(hang) for _ in range(2)]
     await idle()
@@ -409,7 +410,7 @@ async def leave_behind(bench: Bench, **what: Any) -> str:
 
 
 def repeats(bench: Bench) -> list[TaskCall]:
-    """Let calls be made again, and complete at once; those that were."""
+    """Let repeated calls complete at once, and return the list of them."""
     made: list[TaskCall] = []
 
     async def run(_task: RunningTask, again: TaskCall) -> Json:
@@ -421,7 +422,7 @@ def repeats(bench: Bench) -> list[TaskCall]:
 
 
 @asynchronous
-async def test_the_call_of_a_dead_process_is_made_again_under_the_same_id() -> None:
+async def test_the_call_of_a_dead_process_is_repeated_under_the_same_id() -> None:
     bench = Bench()
     made = repeats(bench)
     task_id = await leave_behind(bench, status="input_required", input_requests={"a-1": {}}, call=call())
@@ -435,7 +436,7 @@ async def test_the_call_of_a_dead_process_is_made_again_under_the_same_id() -> N
 
 
 @asynchronous
-async def test_a_client_that_gives_up_asking_does_not_stop_a_call_from_being_made_again() -> None:
+async def test_cancelling_a_request_for_a_task_does_not_stop_its_repeated_call() -> None:
     bench, began, may_end = Bench(), asyncio.Event(), asyncio.Event()
 
     async def run(_task: RunningTask, _again: TaskCall) -> Json:
@@ -456,7 +457,7 @@ async def test_a_client_that_gives_up_asking_does_not_stop_a_call_from_being_mad
 
 
 @asynchronous
-async def test_a_call_that_ended_its_process_too_often_is_not_made_again() -> None:
+async def test_a_call_that_ended_its_process_too_often_is_not_repeated() -> None:
     bench = Bench()
     made = repeats(bench)
     task_id = await leave_behind(bench, call=call(runs=module.MAX_RUNS))
@@ -466,7 +467,7 @@ async def test_a_call_that_ended_its_process_too_often_is_not_made_again() -> No
 
 
 @asynchronous
-async def test_a_call_is_made_again_once_although_two_replicas_are_asked_at_once() -> None:
+async def test_a_call_is_repeated_once_by_two_concurrent_replicas() -> None:
     first = Bench()
     second = Bench(host=first.host)
     made, other = repeats(first), repeats(second)
@@ -477,7 +478,7 @@ async def test_a_call_is_made_again_once_although_two_replicas_are_asked_at_once
 
 
 @asynchronous
-async def test_a_call_waits_to_be_made_again_until_its_principal_may_run_another_task() -> None:
+async def test_a_repeated_call_waits_until_its_principal_may_run_another_task() -> None:
     bench = Bench(limit=1)
     made = repeats(bench)
     running = await bench.run(hang)
@@ -492,7 +493,7 @@ async def test_a_call_waits_to_be_made_again_until_its_principal_may_run_another
 
 
 @asynchronous
-async def test_a_process_that_was_taken_for_dead_writes_nothing_to_a_task_that_another_runs() -> None:
+async def test_a_process_presumed_dead_does_not_write_to_a_task_that_another_runs() -> None:
     bench = Bench()
     task = await bench.run(hang)
     await idle()

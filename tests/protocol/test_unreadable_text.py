@@ -1,4 +1,4 @@
-"""Text that UTF-8 has no bytes for: answers of tools, resources and prompts can be read all the same."""
+"""Text that UTF-8 cannot encode: results of tools, resources and prompts are still readable."""
 
 import logging
 from typing import Any
@@ -28,12 +28,12 @@ ERAS = pytest.mark.parametrize("make", [request, stateless], ids=["session", "st
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Keep the tracebacks out of the reports of tests, which cannot be sent between processes either."""
+    """Keep the tracebacks out of test reports, which cannot encode the text either."""
     caplog.set_level(logging.CRITICAL, logger="waypost.execution.pipeline")
 
 
 def torn(sink: Sink = "none") -> Hub:
-    """A hub whose handlers give what cannot be sent."""
+    """A hub whose handlers return text that cannot be encoded."""
     hub = Hub("torn", version="1", audit=sink, breakers=True)
 
     @hub.tool(input_schema={"type": "object"})
@@ -70,7 +70,7 @@ def torn(sink: Sink = "none") -> Hub:
 @ERAS
 @pytest.mark.parametrize("how", ["text", "block", "blocks", "result"])
 @asynchronous
-async def test_what_a_tool_says_is_shown_as_far_as_it_can_be(make: Any, how: str) -> None:
+async def test_text_of_a_tool_that_cannot_be_encoded_is_replaced(make: Any, how: str) -> None:
     async with in_session(torn()) as peer:
         result = await peer.result(make(1, "tools/call", {"name": "say", "arguments": {"how": how}}))
     assert "isError" not in result
@@ -82,7 +82,7 @@ async def test_what_a_tool_says_is_shown_as_far_as_it_can_be(make: Any, how: str
 
 @ERAS
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "outcome"),
     [
         ("refusal", SHOWN),
         ("crash", f"Tool crashed: RuntimeError: {SHOWN}"),
@@ -90,16 +90,16 @@ async def test_what_a_tool_says_is_shown_as_far_as_it_can_be(make: Any, how: str
     ],
 )
 @asynchronous
-async def test_what_went_wrong_in_a_tool_can_be_read(make: Any, how: str, told: str) -> None:
+async def test_errors_of_a_tool_that_cannot_be_encoded_are_readable(make: Any, how: str, outcome: str) -> None:
     async with in_session(torn()) as peer:
         result = await peer.result(make(1, "tools/call", {"name": "say", "arguments": {"how": how}}))
     assert result["isError"] is True
-    assert result["content"][0]["text"].startswith(told)
+    assert result["content"][0]["text"].startswith(outcome)
 
 
 @ERAS
 @asynchronous
-async def test_an_error_of_the_protocol_can_be_read(make: Any) -> None:
+async def test_a_protocol_error_that_cannot_be_encoded_is_readable(make: Any) -> None:
     async with in_session(torn()) as peer:
         error = await peer.error(make(1, "tools/call", {"name": "say", "arguments": {"how": "protocol"}}))
     assert error == {"code": -32602, "message": SHOWN, "data": {"why": SHOWN}}
@@ -107,7 +107,7 @@ async def test_an_error_of_the_protocol_can_be_read(make: Any) -> None:
 
 @ERAS
 @asynchronous
-async def test_resources_and_prompts_can_be_read(make: Any) -> None:
+async def test_resources_and_prompts_that_cannot_be_encoded_are_readable(make: Any) -> None:
     async with in_session(torn()) as peer:
         read = await peer.result(make(1, "resources/read", {"uri": "torn://text"}))
         written = await peer.result(make(2, "prompts/get", {"name": "letter"}))
@@ -119,7 +119,7 @@ async def test_resources_and_prompts_can_be_read(make: Any) -> None:
 
 
 @asynchronous
-async def test_what_a_breaker_remembers_can_be_shown() -> None:
+async def test_the_last_error_of_a_breaker_is_readable() -> None:
     hub = torn("store")
     async with in_session(hub) as peer:
         await peer.result(request(1, "tools/call", {"name": "say", "arguments": {"how": "crash"}}))

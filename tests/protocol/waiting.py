@@ -1,4 +1,4 @@
-"""A hub whose tool waits, and the calls of it."""
+"""A hub whose tool waits, and calls of it."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from waypost import Hub
 
 
 class Waiting:
-    """A hub whose tool `wait` is held until it is let go."""
+    """A hub whose tool `wait` blocks until it is released."""
 
     def __init__(self) -> None:
         self.hub = Hub("waiting", version="1")

@@ -1,4 +1,4 @@
-"""Every test of the contract runs over every place a queue can be at."""
+"""Every test of the contract runs over every kind of store."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class OpenQueue(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where queues are; each time it is opened is as if another process did it."""
+    """A store that holds queues; each `opened` stands for another process."""
 
     adapter: str
     where: Path | str | None
 
     def store(self) -> Store:
-        """A store there; in memory each is one of its own."""
+        """A connection to the store; in memory, each is a store of its own."""
         if isinstance(self.where, str):
             return Store(PostgresDatabase(self.where))
         return Store(SqliteDatabase(self.where))
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[OpenQueue]:
-        """What opens queues there, until the block ends."""
+        """A function that opens queues in the store, until the block ends."""
         store = self.store()
 
         def queue(name: str = "jobs", *, lease: float = LEASE, max_attempts: int = MAX_ATTEMPTS) -> StoreQueue:
@@ -69,13 +69,13 @@ def _place(adapter: str, request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture(params=ADAPTERS)
 def place(request: pytest.FixtureRequest) -> Place:
-    """A place of each kind."""
+    """A store of each kind."""
     return _place(request.param, request)
 
 
 @pytest.fixture(params=SHARED)
 def shared_place(request: pytest.FixtureRequest) -> Place:
-    """A place of each kind that several processes can open."""
+    """A store of each kind that several processes can open."""
     return _place(request.param, request)
 
 

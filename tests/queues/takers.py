@@ -10,7 +10,7 @@ from typing import Final
 
 from tests.queues.conftest import Place
 
-ENDING: Final = 20.0
+ENDING: Final = 60.0
 _context: Final = multiprocessing.get_context("forkserver")
 
 
@@ -25,8 +25,8 @@ def _run(place: Place, lease: float, limit: int, pipe: Connection) -> None:
     asyncio.run(_take_and_hang(place, lease, limit, pipe))
 
 
-def taken_by_one_who_was_killed(place: Place, lease: float, limit: int) -> list[str]:
-    """The ids of the jobs that a process had taken when it was killed."""
+def take_and_kill(place: Place, lease: float, limit: int) -> list[str]:
+    """Let a process take jobs, kill it, and return the ids of the jobs."""
     pipe, theirs = _context.Pipe(duplex=False)
     process = _context.Process(target=_run, args=(place, lease, limit, theirs), daemon=True)
     process.start()

@@ -1,4 +1,4 @@
-"""The contract of the queue, over every place it can be at."""
+"""The contract of the queue, over every kind of store."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Final
 import pytest
 
 from tests.queues.conftest import OpenQueue, Place, asynchronous
-from tests.queues.takers import taken_by_one_who_was_killed
+from tests.queues.takers import take_and_kill
 from waypost import queues
 from waypost.errors import StaleVersion
 from waypost.queues import Delivery, StoreQueue
 
 SHORT: Final = 0.2
-LONG_ENOUGH: Final = 10.0
-LOOKS_AGAIN_WITHIN: Final = 9.0
+LONG_ENOUGH: Final = 60.0
+LOOKS_AGAIN_WITHIN: Final = 45.0
 
-SETTLE: Final[dict[str, Callable[[Delivery], Awaitable[object]]]] = {
+COMPLETIONS: Final[dict[str, Callable[[Delivery], Awaitable[object]]]] = {
     "keep": lambda delivery: delivery.keep(),
     "done": lambda delivery: delivery.done(),
     "retry": lambda delivery: delivery.retry(0.0, "again"),
@@ -31,7 +31,7 @@ SETTLE: Final[dict[str, Callable[[Delivery], Awaitable[object]]]] = {
 
 
 async def fill(queue: StoreQueue, number: int) -> list[str]:
-    """Put so many jobs; their ids in order."""
+    """Put `number` jobs and return their ids in order."""
     ids = [f"job-{place:04}" for place in range(number)]
     for job_id in ids:
         assert await queue.put(job_id, {"number": job_id})
@@ -39,7 +39,7 @@ async def fill(queue: StoreQueue, number: int) -> list[str]:
 
 
 async def only(queue: StoreQueue) -> Delivery:
-    """The one job that comes."""
+    """Wait for one job and take it."""
     (delivery,) = await queue.take(1, within=LONG_ENOUGH)
     return delivery
 
@@ -69,7 +69,7 @@ async def test_a_job_is_put_once_by_its_id(place: Place) -> None:
 
 
 @asynchronous
-async def test_of_many_who_put_a_job_at_once_one_puts_it(place: Place) -> None:
+async def test_of_concurrent_puts_of_one_job_one_succeeds(place: Place) -> None:
     async with place.opened() as open_queue:
         queue = open_queue()
         assert sum(await asyncio.gather(*(queue.put("one", number) for number in range(20)))) == 1
@@ -77,7 +77,7 @@ async def test_of_many_who_put_a_job_at_once_one_puts_it(place: Place) -> None:
 
 
 @asynchronous
-async def test_a_job_that_is_done_is_forgotten_and_may_be_put_again(place: Place) -> None:
+async def test_a_finished_job_is_removed_and_may_be_put_again(place: Place) -> None:
     async with place.opened() as open_queue:
         queue = open_queue()
         await queue.put("one", 1)
@@ -99,7 +99,7 @@ async def test_queues_do_not_see_each_other(place: Place) -> None:
 
 
 @asynchronous
-async def test_what_was_put_first_is_taken_first(place: Place) -> None:
+async def test_jobs_are_taken_in_the_order_they_were_put(place: Place) -> None:
     async with place.opened() as open_queue:
         queue = open_queue()
         ids = await fill(queue, 5)
@@ -108,7 +108,7 @@ async def test_what_was_put_first_is_taken_first(place: Place) -> None:
 
 
 @asynchronous
-async def test_a_job_put_back_comes_after_those_that_waited(place: Place) -> None:
+async def test_a_retried_job_comes_after_waiting_jobs(place: Place) -> None:
     async with place.opened() as open_queue:
         queue = open_queue()
         await fill(queue, 3)
@@ -118,7 +118,7 @@ async def test_a_job_put_back_comes_after_those_that_waited(place: Place) -> Non
 
 
 @asynchronous
-async def test_an_empty_queue_is_not_waited_for_unless_asked_to(place: Place) -> None:
+async def test_taking_from_an_empty_queue_returns_at_once_by_default(place: Place) -> None:
     async with place.opened() as open_queue:
         queue = open_queue()
         await queue.take()
@@ -128,7 +128,7 @@ async def test_an_empty_queue_is_not_waited_for_unless_asked_to(place: Place) ->
 
 
 @asynchronous
-async def test_one_who_waits_is_woken_by_a_put(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_waiting_taker_is_woken_by_a_put(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues, "_POLL_S", LONG_ENOUGH)
     async with place.opened() as open_queue:
         queue = open_queue()
@@ -142,7 +142,7 @@ async def test_one_who_waits_is_woken_by_a_put(place: Place, monkeypatch: pytest
 
 
 @asynchronous
-async def test_one_who_waits_hears_before_long_of_what_another_process_put(shared_place: Place) -> None:
+async def test_a_waiting_taker_finds_a_job_of_another_process_by_polling(shared_place: Place) -> None:
     async with shared_place.opened() as here, shared_place.opened() as elsewhere:
         await here().take()
         waiting = asyncio.create_task(here().take(within=LONG_ENOUGH))
@@ -154,7 +154,7 @@ async def test_one_who_waits_hears_before_long_of_what_another_process_put(share
 
 
 @asynchronous
-async def test_a_job_is_never_in_two_hands(place: Place) -> None:
+async def test_a_job_is_never_taken_by_two_takers(place: Place) -> None:
     executions: Counter[str] = Counter()
 
     async def work(queue: StoreQueue) -> None:
@@ -177,7 +177,7 @@ async def test_a_job_is_never_in_two_hands(place: Place) -> None:
 
 
 @asynchronous
-async def test_a_job_nobody_speaks_of_comes_back_when_its_lease_is_over(place: Place) -> None:
+async def test_a_job_is_delivered_again_when_its_lease_expires(place: Place) -> None:
     async with place.opened() as open_queue:
         queue = open_queue(lease=SHORT)
         await queue.put("one", 1)
@@ -189,9 +189,9 @@ async def test_a_job_nobody_speaks_of_comes_back_when_its_lease_is_over(place: P
 
 
 @asynchronous
-async def test_a_job_that_is_kept_does_not_come_back(place: Place) -> None:
+async def test_a_job_whose_lease_is_extended_is_not_delivered_again(place: Place) -> None:
     async with place.opened() as open_queue:
-        queue = open_queue(lease=1.0)
+        queue = open_queue(lease=4.0)
         await queue.put("one", 1)
         mine = await only(queue)
 
@@ -201,15 +201,15 @@ async def test_a_job_that_is_kept_does_not_come_back(place: Place) -> None:
                 await mine.keep()
 
         keeping = asyncio.create_task(keep())
-        assert await queue.take(within=1.5) == []
+        assert await queue.take(within=5.0) == []
         keeping.cancel()
         with suppress(asyncio.CancelledError):
             await keeping
         await mine.done()
 
 
-@pytest.mark.parametrize("settle", SETTLE)
-def test_one_who_lost_a_job_is_told_so_and_changes_nothing(settle: str, place: Place) -> None:
+@pytest.mark.parametrize("settle", COMPLETIONS)
+def test_a_taker_whose_lease_expired_gets_an_error_and_changes_nothing(settle: str, place: Place) -> None:
     @asynchronous
     async def scenario() -> None:
         async with place.opened() as open_queue:
@@ -218,25 +218,25 @@ def test_one_who_lost_a_job_is_told_so_and_changes_nothing(settle: str, place: P
             lost = await only(queue)
             winner = await only(open_queue(lease=60.0))
             with pytest.raises(StaleVersion):
-                await SETTLE[settle](lost)
+                await COMPLETIONS[settle](lost)
             await winner.keep()
             await winner.done()
             with pytest.raises(StaleVersion):
-                await SETTLE[settle](lost)
+                await COMPLETIONS[settle](lost)
 
     scenario()
 
 
-@pytest.mark.parametrize("settle", [name for name in SETTLE if name != "keep"])
-def test_a_job_is_settled_once(settle: str, place: Place) -> None:
+@pytest.mark.parametrize("settle", [name for name in COMPLETIONS if name != "keep"])
+def test_a_job_is_completed_once(settle: str, place: Place) -> None:
     @asynchronous
     async def scenario() -> None:
         async with place.opened() as open_queue:
             queue = open_queue()
             await queue.put("one", 1)
             mine = await only(queue)
-            await SETTLE[settle](mine)
-            for other in SETTLE.values():
+            await COMPLETIONS[settle](mine)
+            for other in COMPLETIONS.values():
                 with pytest.raises(StaleVersion):
                     await other(mine)
 
@@ -244,11 +244,11 @@ def test_a_job_is_settled_once(settle: str, place: Place) -> None:
 
 
 @asynchronous
-async def test_the_jobs_of_a_process_that_was_killed_are_done_by_another(shared_place: Place) -> None:
+async def test_the_jobs_of_a_killed_process_are_done_by_another(shared_place: Place) -> None:
     async with shared_place.opened() as open_queue:
-        queue = open_queue(lease=0.5)
+        queue = open_queue()
         ids = await fill(queue, 3)
-        taken = await asyncio.to_thread(taken_by_one_who_was_killed, shared_place, 0.5, 2)
+        taken = await asyncio.to_thread(take_and_kill, shared_place, 0.5, 2)
         done: dict[str, int] = {}
         while len(done) < 3:
             delivery = await only(queue)
@@ -262,7 +262,7 @@ async def test_the_jobs_of_a_process_that_was_killed_are_done_by_another(shared_
 
 
 @asynchronous
-async def test_a_job_put_back_waits_for_its_time(place: Place) -> None:
+async def test_a_retried_job_waits_for_its_delay(place: Place) -> None:
     async with place.opened() as open_queue:
         queue = open_queue()
         await queue.put("one", 1)
@@ -274,7 +274,7 @@ async def test_a_job_put_back_waits_for_its_time(place: Place) -> None:
 
 
 @asynchronous
-async def test_a_job_that_was_given_up_stays_and_is_not_taken(place: Place) -> None:
+async def test_an_abandoned_job_stays_and_is_not_taken(place: Place) -> None:
     async with place.opened() as open_queue:
         queue = open_queue()
         await queue.put("one", 1)
@@ -284,7 +284,7 @@ async def test_a_job_that_was_given_up_stays_and_is_not_taken(place: Place) -> N
 
 
 @asynchronous
-async def test_a_job_put_back_too_often_is_given_up(place: Place) -> None:
+async def test_a_job_retried_too_often_is_given_up(place: Place) -> None:
     async with place.opened() as open_queue:
         queue = open_queue(max_attempts=3)
         await queue.put("one", 1)
@@ -296,7 +296,7 @@ async def test_a_job_put_back_too_often_is_given_up(place: Place) -> None:
 
 
 @asynchronous
-async def test_a_job_that_is_postponed_was_not_taken(place: Place) -> None:
+async def test_postponing_a_job_does_not_count_as_an_attempt(place: Place) -> None:
     async with place.opened() as open_queue:
         queue = open_queue(max_attempts=2)
         await queue.put("one", 1)
@@ -309,7 +309,7 @@ async def test_a_job_that_is_postponed_was_not_taken(place: Place) -> None:
 
 
 @asynchronous
-async def test_a_job_whose_takers_fall_silent_too_often_is_given_up(place: Place) -> None:
+async def test_a_job_whose_lease_expires_too_often_is_given_up(place: Place) -> None:
     async with place.opened() as open_queue:
         queue = open_queue(lease=0.05, max_attempts=2)
         await queue.put("one", 1)

@@ -16,8 +16,8 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "Thirteen functions and two kinds of trigger are listed with the schemas that workers know.",
         (
             f"{INTERFACE}::test_thirteen_functions_and_two_kinds_of_trigger_are_listed_with_their_schemas",
-            "documents/test_functions.py::test_the_functions_are_declared_as_workers_know_them",
-            "documents/test_functions.py::test_answers_fit_the_schemas_that_are_declared",
+            "documents/test_functions.py::test_the_functions_are_declared_as_in_the_interface",
+            "documents/test_functions.py::test_answers_match_the_declared_schemas",
         ),
     ),
     "S2": (
@@ -36,7 +36,7 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "S3": (
         "Every refusal holds the text that callers know.",
         (
-            f"{INTERFACE}::test_a_wrong_call_is_refused_with_a_text_that_says_why",
+            f"{INTERFACE}::test_an_invalid_call_is_refused_with_the_reason",
             f"{SKILLS}::test_skills_register",
             f"{READING}::test_skills_resources",
             f"{READING}::test_skills_fetch",
@@ -53,52 +53,52 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "S5": (
         "What was registered is there after a hub was killed.",
-        (f"{DURABILITY}::test_what_was_published_is_there_after_the_hub_was_killed",),
+        (f"{DURABILITY}::test_published_documents_survive_a_killed_hub",),
     ),
     "S6": (
         "Workers fill a store that was wiped by registering again.",
         (
-            f"{DURABILITY}::test_workers_fill_a_store_that_was_wiped_by_registering_again",
+            f"{DURABILITY}::test_workers_refill_a_wiped_store_by_registering_again",
             "worker/test_publications.py::test_everything_is_published_again_after_a_reconnection",
         ),
     ),
     "S7": (
-        "Each change is told once, in its payload; one that changed nothing is not, and no subscriber delays a change.",
+        "Each change is one notification with its payload; a write without a change is none; no subscriber delays one.",
         (
             f"{CHANGES}::test_skills_register_fires",
             f"{CHANGES}::test_skills_unregister_fires",
             f"{CHANGES}::test_3_rapid_mutations_each_notify",
-            f"{CHANGES}::test_what_is_refused_tells_nobody",
-            f"{CHANGES}::test_who_follows_no_more_is_told_nothing",
-            f"{CHANGES}::test_a_subscriber_that_hangs_fails_or_is_dead_keeps_no_registration_waiting",
+            f"{CHANGES}::test_a_refused_registration_fires_no_trigger",
+            f"{CHANGES}::test_an_unbound_subscriber_is_not_called",
+            f"{CHANGES}::test_a_hanging_failing_or_dead_subscriber_does_not_delay_registrations",
         ),
     ),
     "S8": (
         "Functions of the nine internal namespaces back neither a section nor a prompt.",
         (
-            f"{READING}::test_internal_functions_back_neither_a_section_nor_a_prompt",
-            f"{READING}::test_functions_with_a_dot_cannot_be_written_as_a_section",
+            f"{READING}::test_internal_functions_cannot_be_a_section_or_a_prompt",
+            f"{READING}::test_functions_with_a_dot_cannot_be_a_section",
             "documents/test_uris.py::test_infra_namespaces_are_hard_floored",
-            "documents/test_uris.py::test_ordinary_namespaces_are_not",
+            "documents/test_uris.py::test_ordinary_namespaces_are_not_hard_floored",
         ),
     ),
     "S9": (
         "A description in the index is cut after 140 characters, whatever their bytes.",
         (
             f"{READING}::test_descriptions_of_the_index_are_cut_between_characters",
-            "documents/test_rendering.py::test_a_text_is_cut_between_characters_whatever_their_bytes",
+            "documents/test_rendering.py::test_a_text_is_cut_between_characters_not_bytes",
         ),
     ),
     "S10": (
         "A fetch keeps the order, trims ends, and works whole or not at all.",
         (
             f"{READING}::test_skills_fetch",
-            f"{READING}::test_one_uri_that_fails_fails_the_whole_fetch_and_later_ones_are_not_read",
+            f"{READING}::test_a_failing_uri_fails_the_whole_fetch_and_later_ones_are_not_read",
         ),
     ),
     "S11": (
         "The old form of a section runs no function.",
-        (f"{READING}::test_the_form_of_long_ago_runs_no_function_and_says_where_it_is_read_today",),
+        (f"{READING}::test_the_old_uri_form_calls_no_function_and_suggests_the_new_one",),
     ),
     "S12": (
         "The answer of a function is read in three shapes, that of a prompt's in four.",
@@ -107,17 +107,17 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "S13": (
         "Sections and handlers of prompts have as long as is set.",
         (
-            f"{DURABILITY}::test_a_section_and_a_prompt_have_as_long_as_is_set",
-            f"{DURABILITY}::test_a_registry_that_is_a_worker_keeps_everything_in_the_scopes_it_is_told",
+            f"{DURABILITY}::test_sections_and_prompts_have_the_configured_timeout",
+            f"{DURABILITY}::test_a_registry_worker_stores_documents_in_the_configured_scopes",
         ),
     ),
     "S14": (
         "A configuration that makes no sense is as if it were not there.",
-        (f"{DURABILITY}::test_a_configuration_that_makes_no_sense_is_as_if_it_were_not_there",),
+        (f"{DURABILITY}::test_an_invalid_configuration_is_replaced_by_the_defaults",),
     ),
     "S15": (
         "The manifest says what the worker is.",
-        (f"{DURABILITY}::test_the_manifest_says_what_the_worker_is",),
+        (f"{DURABILITY}::test_the_manifest_describes_the_worker",),
     ),
     "M1": (
         "Clients have the tool skill__fetch, and none of an internal namespace.",
@@ -132,8 +132,8 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             f"{BRIDGE}::test_resources_list_read_and_templates_delegate",
             f"{BRIDGE}::test_prompts_list_and_get_delegate",
-            "documents/test_content.py::test_clients_see_what_the_functions_answer",
-            "documents/test_delegating.py::test_clients_see_what_the_functions_of_the_worker_answer",
+            "documents/test_content.py::test_clients_get_the_same_lists_and_contents_as_workers",
+            "documents/test_delegating.py::test_clients_get_the_lists_and_contents_of_the_worker",
         ),
     ),
     "M4": (
@@ -266,7 +266,7 @@ SCENARIOS: dict[str, dict[str, str]] = {
         "ping empty": f"{BRIDGE}::test_ping_empty",
         "unknown method -32601": f"{BRIDGE}::test_unknown_method_is_32601",
         "notifications are accepted": f"{BRIDGE}::test_a_notification_is_accepted_without_an_answer",
-        "array body and missing jsonrpc -32600": f"{BRIDGE}::test_what_is_no_request_is_32600",
+        "array body and missing jsonrpc -32600": f"{BRIDGE}::test_an_invalid_request_is_32600",
         "list exposes user fns and hides infra": f"{BRIDGE}::test_tools_list_exposes_user_functions_and_hides_infra",
         "call dispatches": f"{BRIDGE}::test_tools_call_dispatches",
         "handler failures isError, no params and an empty name -32602": (

@@ -5,28 +5,28 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         "Clients get exactly the seven tools, with closed schemas, and the same bytes whatever is behind them.",
         (
             "gateway/test_gateway.py::test_the_list_is_the_same_bytes_for_0_1_and_10_000_capabilities",
-            "gateway/test_gateway.py::test_clients_get_exactly_the_seven_with_closed_schemas",
+            "gateway/test_gateway.py::test_clients_get_exactly_the_seven_tools_with_closed_schemas",
             "gateway/test_gateway.py::test_arguments_beyond_the_schema_are_refused",
-            "test_surface.py::test_a_surface_is_what_is_listed",
-            "test_surface.py::test_a_configuration_file_lists_the_seven_unless_it_says_otherwise",
+            "test_surface.py::test_a_surface_decides_which_tools_are_listed",
+            "test_surface.py::test_a_configuration_file_lists_the_seven_by_default",
         ),
     ),
     2: (
-        "Home shows everything that somebody may use, each with id, kind, title, description, tags and links, and "
+        "Home shows everything that the caller may use, each with id, kind, title, description, tags and links, and "
         "links to a search; a long list comes in pages.",
         (
             "gateway/test_tools.py::test_home_shows_everything_with_the_call_that_uses_it",
-            "gateway/test_tools.py::test_every_link_of_home_can_be_followed_as_it_is",
-            "gateway/test_tools.py::test_beyond_a_page_home_has_pages_with_counts_and_the_advice_to_search",
-            "gateway/test_gateway.py::test_nobody_finds_what_they_may_not_use",
+            "gateway/test_tools.py::test_every_link_of_home_can_be_followed_unchanged",
+            "gateway/test_tools.py::test_a_larger_catalog_has_pages_with_counts_and_advice_to_search",
+            "gateway/test_gateway.py::test_a_caller_does_not_find_a_denied_tool",
         ),
     ),
     3: (
         "The link of a workflow starts it by its id; that of a capability starts proxy_default with its id.",
         (
             "gateway/test_items.py::test_a_workflow_is_started_by_its_own_id",
-            "gateway/test_items.py::test_a_tool_is_a_capability_that_is_used_through_a_workflow_of_its_own",
-            "gateway/test_gateway.py::test_an_agent_comes_from_home_to_the_end_by_links_alone",
+            "gateway/test_items.py::test_a_tool_is_a_capability_that_is_started_through_proxy_default",
+            "gateway/test_gateway.py::test_an_agent_completes_a_workflow_by_following_links_from_the_catalog",
         ),
     ),
     4: (
@@ -43,8 +43,8 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         (
             "gateway/test_tools.py::test_an_empty_query_lists_everything",
             "gateway/test_tools.py::test_only_one_kind_can_be_asked_for",
-            "gateway/test_tools.py::test_limits_are_held_between_1_and_100",
-            "gateway/test_tools.py::test_things_are_found_by_their_aliases_states_transitions_and_goals",
+            "gateway/test_tools.py::test_limits_are_clamped_between_1_and_100",
+            "gateway/test_tools.py::test_items_are_found_by_their_aliases_states_transitions_and_goals",
             "gateway/test_weighted.py::test_scores_and_order_are_those_of_the_definition",
         ),
     ),
@@ -53,8 +53,8 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         (
             "gateway/test_tools.py::test_an_item_is_described_flat_with_the_schema_in_its_link",
             "gateway/test_tools.py::test_everything_that_is_listed_can_be_described",
-            "gateway/test_tools.py::test_an_unknown_id_is_told_with_the_nearest_and_a_search",
-            "gateway/test_gateway.py::test_what_is_forbidden_is_told_like_what_never_was",
+            "gateway/test_tools.py::test_an_unknown_id_is_answered_with_the_nearest_and_a_search_link",
+            "gateway/test_gateway.py::test_a_denied_tool_is_described_like_one_that_does_not_exist",
         ),
     ),
     28: (
@@ -63,9 +63,9 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         (
             "gateway/test_proxy.py::test_a_start_is_narrowed_to_one_capability_that_stays_ready",
             "gateway/test_proxy.py::test_arguments_run_the_call_at_once",
-            "gateway/test_proxy.py::test_arguments_that_do_not_fit_are_refused_and_there_is_no_instance",
-            "gateway/test_proxy.py::test_what_a_rule_is_against_is_refused_before_its_arguments_are_looked_at",
-            "gateway/test_proxy.py::test_a_start_without_a_definition_is_one_of_a_capability",
+            "gateway/test_proxy.py::test_invalid_arguments_are_refused_without_creating_an_instance",
+            "gateway/test_proxy.py::test_a_denied_capability_is_refused_before_its_arguments_are_checked",
+            "gateway/test_proxy.py::test_a_start_without_a_definition_uses_proxy_default",
         ),
     ),
 }

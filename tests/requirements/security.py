@@ -1,7 +1,7 @@
 """The attacks the hub is made to withstand, how many cases of each are tried, and the tests that try them.
 
-The number is a floor: parameters are counted, and where a test goes through a table by itself the rows of it. What must
-be let through is among them, as a check that refuses everything shows nothing. Fuzzed tests count as one.
+The number is a floor: parameters are counted, and where a test goes through a table by itself the rows of it. Inputs
+that must be accepted are among them, as a check that refuses everything shows nothing. Fuzzed tests count as one.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ class Threat(NamedTuple):
 
 TABLES = {
     "outbound/test_egress_urls.py::test_no_trick_of_the_table_makes_a_connection": "TABLE",
-    "skills/core/test_shell.py::test_a_quoted_injection_arrives_as_one_word_exactly_as_it_was": "PAYLOADS",
+    "skills/core/test_shell.py::test_a_quoted_injection_arrives_unchanged_as_one_word": "PAYLOADS",
     "skills/core/test_shell.py::test_an_injection_without_quotes_is_split_into_words_or_refused": "PAYLOADS",
     "skills/core/test_shell.py::test_an_injection_in_place_of_the_command_is_refused": "PAYLOADS",
-    "requirements/test_security_gaps.py::test_depth_is_a_bad_request_however_deep": "DEEP",
+    "requirements/test_security_gaps.py::test_deeply_nested_json_is_a_bad_request": "DEEP",
 }
 
 THREATS = {
     "DNS rebinding": Threat(
-        "Whoever comes under a strange Host or from a strange Origin is refused with 403 on every route.",
+        "A request with an unknown Host or Origin is refused with 403 on every route.",
         186,
         (
-            "transports/http/test_gate.py::test_other_hosts_are_strangers",
-            "transports/http/test_gate.py::test_other_origins_are_strangers",
-            "transports/http/test_gate.py::test_a_stranger_is_refused_again_when_asked_again",
-            "transports/http/test_gate.py::test_a_named_host_and_origin_pass_and_their_neighbours_do_not",
-            "transports/http/test_gate.py::test_a_good_origin_does_not_excuse_a_strange_host",
+            "transports/http/test_gate.py::test_other_hosts_are_refused",
+            "transports/http/test_gate.py::test_other_origins_are_refused",
+            "transports/http/test_gate.py::test_a_refused_origin_is_refused_every_time",
+            "transports/http/test_gate.py::test_configured_hosts_and_origins_pass_and_similar_ones_do_not",
+            "transports/http/test_gate.py::test_both_host_and_origin_must_be_allowed",
             "transports/http/test_gate.py::test_a_server_on_loopback_expects_no_other_host",
-            "transports/http/test_gate.py::test_no_bytes_as_host_or_origin_do_worse_than_a_refusal",
-            "transports/http/test_app.py::test_strangers_are_refused_on_every_route",
-            "transports/http/test_app.py::test_a_stranger_cannot_hide_behind_a_repeated_header",
+            "transports/http/test_gate.py::test_any_bytes_as_host_or_origin_pass_or_are_refused_with_403",
+            "transports/http/test_app.py::test_an_unknown_host_or_origin_is_refused_on_every_route",
+            "transports/http/test_app.py::test_a_repeated_host_or_origin_header_is_refused",
         ),
     ),
     "Token audience": Threat(
@@ -48,38 +48,38 @@ THREATS = {
             "identity/test_tokens.py::test_a_hostile_token_is_refused",
             "identity/test_tokens.py::test_an_algorithm_without_a_public_key_cannot_be_allowed",
             "identity/test_tokens.py::test_issuer_and_audience_must_be_given",
-            "identity/test_tokens.py::test_a_path_is_another_audience_with_a_slash",
-            "identity/test_tokens.py::test_a_key_is_used_only_for_what_it_is_meant_for",
+            "identity/test_tokens.py::test_a_path_with_a_trailing_slash_is_another_audience",
+            "identity/test_tokens.py::test_a_key_is_used_only_for_its_declared_purpose",
             "identity/test_tokens.py::test_a_private_key_that_was_published_is_not_used",
             "identity/test_key_source.py::test_keys_are_fetched_over_tls_or_loopback_only",
         ),
     ),
     "Token passthrough": Threat(
-        "What a caller shows to get in is sent to nobody else and is in no log, and keys stay with their origin.",
+        "The credential of a caller is never forwarded and is in no log, and keys stay with their origin.",
         6,
         (
             "requirements/test_security_gaps.py::test_the_key_of_the_caller_is_never_sent_on",
-            "identity/test_authentication.py::test_the_token_itself_is_kept_and_logged_nowhere",
-            "outbound/test_egress_redirects.py::test_keys_stay_with_the_origin_they_were_meant_for",
+            "identity/test_authentication.py::test_tokens_are_neither_stored_nor_logged",
+            "outbound/test_egress_redirects.py::test_credentials_are_not_sent_to_another_origin",
         ),
     ),
     "State-handle hijack": Threat(
-        "A session, stream, task or state of somebody else is answered as if it were not there.",
+        "A session, stream, task or state of another principal is answered as if it did not exist.",
         40,
         (
-            "transports/http/test_auth.py::test_a_session_is_not_there_for_anybody_else",
+            "transports/http/test_auth.py::test_a_session_of_another_principal_is_not_found",
             "transports/http/test_auth.py::test_a_session_without_its_key_is_not_enough",
             "transports/http/test_endpoint_sessions.py::test_an_unknown_session_is_not_found",
             "transports/http/test_reply.py::test_another_session_cannot_take_up_a_stream",
             "transports/http/test_reply.py::test_another_session_cannot_cancel_a_call",
-            "transports/http/test_endpoint_streams.py::test_taking_up_a_stream_never_shows_another",
-            "protocol/test_task_methods.py::test_a_foreign_task_and_an_unknown_one_are_refused_alike",
-            "protocol/test_task_methods.py::test_a_listener_hears_of_the_tasks_it_named_and_may_see",
-            "protocol/test_rounds.py::test_a_state_is_of_no_use_to_somebody_else",
-            "protocol/test_rounds.py::test_a_state_counts_only_for_the_request_it_was_made_for",
-            "protocol/test_sealing.py::test_what_was_sealed_for_one_request_is_nothing_for_another",
-            "protocol/test_sealing.py::test_every_single_altered_byte_is_noticed",
-            "protocol/test_sealing.py::test_what_was_never_sealed_is_refused",
+            "transports/http/test_endpoint_streams.py::test_resuming_a_stream_never_replays_events_of_another",
+            "protocol/test_task_methods.py::test_another_principals_task_is_refused_like_an_unknown_one",
+            "protocol/test_task_methods.py::test_a_listen_stream_gets_the_status_of_the_tasks_it_names_and_may_see",
+            "protocol/test_rounds.py::test_a_request_state_is_refused_for_another_principal",
+            "protocol/test_rounds.py::test_a_request_state_is_valid_only_for_its_request",
+            "protocol/test_sealing.py::test_a_sealed_state_is_refused_for_another_request",
+            "protocol/test_sealing.py::test_every_altered_byte_is_detected",
+            "protocol/test_sealing.py::test_a_text_that_was_never_sealed_is_refused",
         ),
     ),
     "SSRF": Threat(
@@ -87,13 +87,13 @@ THREATS = {
         171,
         (
             "outbound/test_egress_urls.py::test_no_trick_of_the_table_makes_a_connection",
-            "outbound/test_egress_urls.py::test_odd_spellings_are_refused_even_where_private_addresses_are_allowed",
+            "outbound/test_egress_urls.py::test_unusual_spellings_are_refused_even_if_private_addresses_are_allowed",
             "outbound/test_egress_redirects.py::test_no_redirect_leads_to_a_private_address",
-            "outbound/test_egress.py::test_a_name_is_looked_up_once_and_the_checked_address_is_dialled",
-            "outbound/test_egress.py::test_a_name_that_turns_private_is_never_connected_to",
-            "outbound/test_egress.py::test_a_name_that_turns_private_within_a_redirect_is_refused",
+            "outbound/test_egress.py::test_a_name_is_resolved_once_and_the_checked_address_is_used",
+            "outbound/test_egress.py::test_a_name_that_becomes_private_is_refused",
+            "outbound/test_egress.py::test_a_name_that_becomes_private_during_a_redirect_is_refused",
             "outbound/test_egress_redirects.py::test_https_is_checked_by_name_and_never_redirected_to_http",
-            "outbound/test_egress.py::test_this_machine_is_reached_without_a_proxy",
+            "outbound/test_egress.py::test_loopback_is_reached_without_a_proxy",
             "outbound/test_egress.py::test_a_header_that_changes_the_message_is_refused",
             "outbound/test_egress.py::test_an_unusual_method_is_refused",
             "skills/core/test_core.py::test_no_skill_fetches_from_a_private_address_unless_allowed",
@@ -122,7 +122,7 @@ THREATS = {
             "capabilities/test_names.py::test_wire_names_pass",
             "capabilities/test_names.py::test_portable_names_are_unique_and_both_names_find_the_tool",
             "capabilities/test_toolkits_refused.py::test_two_registrations_of_one_name_are_refused_and_change_nothing",
-            "skills/test_refusals.py::test_names_of_core_skills_and_of_other_tools_are_not_free",
+            "skills/test_refusals.py::test_names_of_core_skills_and_of_other_tools_are_taken",
         ),
     ),
     "Prompt injection": Threat(
@@ -131,21 +131,21 @@ THREATS = {
         (
             "requirements/test_security_gaps.py::test_text_that_gives_orders_is_passed_on_as_it_is_and_nothing_follows_from_it",
             "configured/test_prompts.py::test_a_value_is_data_and_never_a_template",
-            "configured/test_prompts.py::test_a_template_cannot_reach_behind_its_values",
-            "skills/core/test_llm_transform.py::test_a_template_holds_the_input_and_nothing_else",
-            "skills/core/test_core.py::test_the_skills_that_bring_in_foreign_text_say_so",
+            "configured/test_prompts.py::test_a_template_cannot_access_attributes_of_its_values",
+            "skills/core/test_llm_transform.py::test_a_template_only_inserts_the_input",
+            "skills/core/test_core.py::test_skills_that_fetch_foreign_text_are_declared_external",
         ),
     ),
     "Shell injection": Threat(
         "A command is a list of words that begins with allowed ones; no shell reads it, and each word arrives exactly.",
         1083,
         (
-            "skills/core/test_shell.py::test_a_quoted_injection_arrives_as_one_word_exactly_as_it_was",
+            "skills/core/test_shell.py::test_a_quoted_injection_arrives_unchanged_as_one_word",
             "skills/core/test_shell.py::test_an_injection_without_quotes_is_split_into_words_or_refused",
             "skills/core/test_shell.py::test_an_injection_in_place_of_the_command_is_refused",
             "skills/core/test_shell.py::test_a_command_must_begin_with_exactly_the_allowed_words",
-            "skills/core/test_shell.py::test_an_allowed_command_that_ends_with_two_dashes_takes_no_options_before_them",
-            "skills/core/test_shell.py::test_a_malformed_command_is_told_in_one_sentence",
+            "skills/core/test_shell.py::test_an_allowed_command_ending_with_two_dashes_accepts_no_options_before_them",
+            "skills/core/test_shell.py::test_a_malformed_command_is_an_error",
             "skills/core/test_shell.py::test_the_skill_is_off_until_the_operator_allows_something",
         ),
     ),
@@ -153,10 +153,10 @@ THREATS = {
         "A file is named inside its directory, links followed, or it is refused.",
         24,
         (
-            "skills/test_refusals.py::test_a_file_that_may_not_be_named_is_refused",
-            "skills/test_refusals.py::test_a_skill_to_start_from_is_written_once_and_works",
+            "skills/test_refusals.py::test_an_invalid_file_path_is_refused",
+            "skills/test_refusals.py::test_a_template_of_a_skill_is_created_once_and_works",
             "skills/test_fuzz.py::test_any_name_of_a_file_is_read_or_refused",
-            "skills/core/test_rss_collector.py::test_the_body_of_a_feed_is_never_taken_for_a_file_or_an_address",
+            "skills/core/test_rss_collector.py::test_the_body_of_a_feed_is_never_opened_as_a_file_or_url",
             "skills/core/test_rss_collector.py::test_entities_neither_explode_nor_read_files",
         ),
     ),
@@ -164,9 +164,9 @@ THREATS = {
         "What is packed is unpacked up to the limit of a body and no further; entities and aliases do not explode.",
         10,
         (
-            "outbound/test_egress_bodies.py::test_a_zip_bomb_is_unpacked_only_up_to_the_limit",
+            "outbound/test_egress_bodies.py::test_a_zip_bomb_is_decompressed_only_up_to_the_limit",
             "outbound/test_egress_bodies.py::test_a_body_in_another_or_broken_encoding_is_a_failure",
-            "outbound/test_egress_bodies.py::test_a_body_without_end_is_cut_at_the_limit",
+            "outbound/test_egress_bodies.py::test_an_endless_body_is_stopped_at_the_limit",
             "skills/core/test_rss_collector.py::test_entities_neither_explode_nor_read_files",
             "config/test_source.py::test_aliases_cannot_grow_a_small_file_without_bound",
             "config/test_source.py::test_aliases_cannot_nest_a_file_without_bound",
@@ -176,8 +176,8 @@ THREATS = {
         "What is too deep is a bad request and what is too large 413, without recursion and without reading on.",
         113,
         (
-            "requirements/test_security_gaps.py::test_depth_is_a_bad_request_however_deep",
-            "transports/http/test_endpoint.py::test_what_is_no_message_is_a_bad_request_in_every_era",
+            "requirements/test_security_gaps.py::test_deeply_nested_json_is_a_bad_request",
+            "transports/http/test_endpoint.py::test_a_body_that_is_not_a_message_is_400_in_every_era",
             "transports/http/test_endpoint.py::test_a_message_as_deep_as_allowed_is_served",
             "transports/http/test_endpoint.py::test_an_unclosed_string_is_refused_in_no_time",
             "transports/http/test_endpoint.py::test_a_body_over_the_limit_is_refused_with_the_limit",
@@ -186,7 +186,7 @@ THREATS = {
             "transports/http/test_gate.py::test_an_endless_body_is_not_read_to_its_end",
             "wire/test_messages.py::test_depth_is_found_without_recursion",
             "wire/test_messages.py::test_depth_is_found_in_linear_time",
-            "policy/test_capability_tokens.py::test_json_deeper_than_anybody_can_read_is_refused",
+            "policy/test_capability_tokens.py::test_too_deeply_nested_json_is_refused",
         ),
     ),
     "ReDoS": Threat(
@@ -215,10 +215,10 @@ THREATS = {
             "transports/http/test_shares.py::test_tasks_of_one_key_leave_some_for_another",
             "transports/http/test_shares.py::test_synchronous_calls_of_one_key_leave_a_thread_for_another",
             "transports/http/test_shares.py::test_streams_of_one_key_leave_some_for_another",
-            "transports/http/test_shares.py::test_what_a_session_keeps_of_its_client_is_bounded",
-            "transports/http/test_stream_bytes.py::test_what_is_kept_of_abandoned_calls_is_bounded_in_memory",
-            "transports/http/test_stream_bytes.py::test_what_is_kept_of_abandoned_calls_is_bounded_in_the_store",
-            "transports/http/test_stream_bytes.py::test_what_one_key_abandons_takes_nothing_from_another",
+            "transports/http/test_shares.py::test_the_client_info_and_capabilities_of_a_session_are_bounded",
+            "transports/http/test_stream_bytes.py::test_the_memory_of_abandoned_calls_is_bounded",
+            "transports/http/test_stream_bytes.py::test_the_stored_events_of_abandoned_calls_are_bounded",
+            "transports/http/test_stream_bytes.py::test_abandoned_calls_of_one_key_take_no_memory_from_another",
             "skills/test_pool.py::test_one_principal_leaves_a_process_for_another",
             "workers/test_port.py::test_connections_without_a_handshake_make_room_for_workers",
         ),
@@ -228,7 +228,7 @@ THREATS = {
 LATER = {
     "Tool poisoning and rug pulls": "The hub offers no tools of other servers yet, so there is nothing to pin.",
     "Tool shadowing": "Two servers with one name can only meet when the hub offers the tools of both.",
-    "Confused deputy": "The hub is no OAuth client yet and asks nobody for consent on behalf of another.",
+    "Confused deputy": "The hub is no OAuth client yet and asks no user for consent on behalf of another client.",
     "stdio upstreams": "The hub starts no servers of others yet; its own skills run without its environment.",
     "Mix-up, redirects and scopes": "These are attacks on an OAuth client, which the hub is not yet.",
 }

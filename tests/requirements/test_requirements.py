@@ -64,13 +64,13 @@ def test_every_statement_names_tests_that_exist(checklist: str, number: int | st
 
 
 def module_of(test: str) -> ModuleType:
-    """The module that a test stands in."""
+    """The module that contains a test."""
     file = test.partition("::")[0]
     return importlib.import_module("tests." + file.removesuffix(".py").replace("/", "."))
 
 
 def marks_of(test: str) -> list[Any]:
-    """What a test is parametrised with."""
+    """The parametrisations of a test."""
     found = getattr(module_of(test), test.partition("::")[2])
     return [mark for mark in getattr(found, "pytestmark", []) if mark.name == "parametrize"]
 
@@ -103,7 +103,7 @@ def test_as_many_cases_of_a_threat_are_tried_as_it_says(threat: str) -> None:
     assert counted >= said > 0, f"{threat}: {counted} cases are tried, {said} are claimed"
 
 
-def test_what_comes_later_has_a_reason_and_no_tests_yet() -> None:
+def test_postponed_threats_have_a_reason_and_no_tests() -> None:
     assert all(reason.endswith(".") for reason in security.LATER.values())
     assert not set(security.LATER) & set(security.THREATS)
     assert set(security.TABLES) <= {test for threat in security.THREATS.values() for test in threat.shown_by}

@@ -167,19 +167,19 @@ def test_a_name_that_deceives_is_refused(name: str) -> None:
 
 DEEP = [
     opening * depth + middle + closing * depth
-    for depth in (1_000, 5_000, 200_000)
+    for depth in (100, 1_000, 5_000, 200_000)
     for opening, middle, closing in ((b"[", b"", b"]"), (b"[", b"", b""), (b'{"a":', b"1", b"}"), (b'[{"a":', b"", b""))
 ]
 
 
 @pytest.mark.parametrize("version", [None, V2025_03_26, LATEST_LEGACY, V2026_07_28])
 @asynchronous
-async def test_depth_is_a_bad_request_however_deep(version: str | None) -> None:
+async def test_deeply_nested_json_is_a_bad_request(version: str | None) -> None:
     async with browsing(Hub("desk", version="1.0.0")) as client:
         for body in DEEP:
             answer = await client.post(body, {"mcp-protocol-version": version})
             assert answer.status == 400
-            assert answer.json["error"]["code"] in ((-32700,) if body[:1] == b"{" else (-32700, -32600))  # or a batch
+            assert answer.json["error"]["code"] == -32700
 
 
 SLOW_PATTERNS = {

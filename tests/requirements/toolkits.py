@@ -48,7 +48,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         "Icons and meta pass through; what is not said is not on the wire.",
         (
             "capabilities/test_toolkits.py::test_every_option_may_be_given",
-            "capabilities/test_toolkits.py::test_what_is_not_said_is_not_on_the_wire",
+            "capabilities/test_toolkits.py::test_options_that_are_not_given_are_not_on_the_wire",
         ),
     ),
     9: (
@@ -62,7 +62,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         "Without any input the schema is an open object and arguments arrive as they came.",
         (
             "capabilities/test_functions.py::test_a_function_without_annotations_takes_args_and_ctx_as_they_come",
-            "capabilities/test_toolkits.py::test_what_is_not_said_is_not_on_the_wire",
+            "capabilities/test_toolkits.py::test_options_that_are_not_given_are_not_on_the_wire",
         ),
     ),
     11: (
@@ -82,14 +82,14 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
             "capabilities/test_results.py::test_what_a_tool_reports_itself_is_an_error_with_its_words",
             "capabilities/test_results.py::test_a_protocol_error_is_left_to_the_protocol",
             "capabilities/test_results.py::test_a_crash_is_an_error_with_type_and_message",
-            "execution/test_pipeline.py::test_a_tool_that_exits_does_not_take_the_hub_along",
+            "execution/test_pipeline.py::test_a_tool_that_exits_does_not_stop_the_hub",
             "capabilities/test_results.py::test_a_good_result_says_nothing_about_errors",
         ),
     ),
     13: (
         "Structured results are held to the output schema as the client sees them; a misfit is an error result.",
         (
-            "capabilities/test_results.py::test_a_structured_result_is_held_to_the_output_schema",
+            "capabilities/test_results.py::test_a_structured_result_is_checked_against_the_output_schema",
             "capabilities/test_results.py::test_the_check_sees_what_the_client_will_see",
             "capabilities/test_results.py::test_a_result_without_structured_data_does_not_fit_an_output_schema",
         ),
@@ -98,7 +98,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         "A mark on a private function, or on something that is no function, is refused.",
         (
             "capabilities/test_toolkits_refused.py::test_a_private_function_is_no_tool",
-            "capabilities/test_toolkits_refused.py::test_a_mark_on_something_that_is_no_function_is_refused",
+            "capabilities/test_toolkits_refused.py::test_a_mark_on_an_object_that_is_not_a_function_is_refused",
             "capabilities/test_toolkits_refused.py::test_a_mark_that_a_property_would_swallow_is_refused",
         ),
     ),
@@ -139,7 +139,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
             "capabilities/test_toolkits_refused.py::test_a_mark_without_a_function_is_refused",
             "capabilities/test_toolkits_refused.py::test_an_unknown_option_is_refused_with_the_nearest_known_one",
             "capabilities/test_toolkits_refused.py::test_a_wrong_field_spec_is_refused_naming_the_tool",
-            "capabilities/schemas/test_validators.py::test_an_invalid_schema_is_refused_with_one_sentence",
+            "capabilities/schemas/test_validators.py::test_an_invalid_schema_is_refused_with_a_one_line_message",
             "capabilities/test_toolkits_refused.py::test_a_name_that_cannot_go_over_the_wire_is_refused",
             "capabilities/test_tools.py::test_a_class_name_that_cannot_go_over_the_wire_is_refused",
             "capabilities/schemas/test_fields.py::test_array_items_are_a_type_name_or_options",
@@ -222,7 +222,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         "A category replaces the one in meta, keeps the other keys, and without either there is no _meta.",
         (
             "capabilities/test_toolkits.py::test_a_category_replaces_the_one_in_meta_and_leaves_the_rest",
-            "capabilities/test_toolkits.py::test_what_is_not_said_is_not_on_the_wire",
+            "capabilities/test_toolkits.py::test_options_that_are_not_given_are_not_on_the_wire",
         ),
     ),
     33: (
@@ -242,7 +242,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         (
             "capabilities/test_expansion.py::test_a_registration_hides_and_shows_over_the_definition",
             "capabilities/test_toolkits.py::test_hidden_wins_over_visible_where_a_tool_is_defined",
-            "capabilities/test_options.py::test_hidden_is_asked_before_visible",
+            "capabilities/test_options.py::test_hidden_has_precedence_over_visible",
         ),
     ),
     36: (
@@ -271,16 +271,16 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
     40: (
         "The catalog takes a section, a query, a category and whether to show hidden items, and checks them.",
         (
-            "capabilities/test_catalog.py::test_only_the_sections_asked_for_are_there",
+            "capabilities/test_catalog.py::test_only_the_requested_sections_are_returned",
             "capabilities/test_catalog.py::test_hidden_items_can_be_left_out",
-            "capabilities/test_catalog.py::test_wrong_arguments_are_a_result_that_says_so",
+            "capabilities/test_catalog.py::test_invalid_arguments_are_an_error_result",
         ),
     ),
     41: (
         "It answers with exactly those sections, each entry the wire definition with hidden and category, and as text.",
         (
             "capabilities/test_catalog.py::test_an_entry_is_the_wire_definition_with_hidden_and_category",
-            "capabilities/test_catalog.py::test_only_the_sections_asked_for_are_there",
+            "capabilities/test_catalog.py::test_only_the_requested_sections_are_returned",
             "capabilities/test_catalog.py::test_the_structured_answer_is_there_as_text_too",
         ),
     ),
@@ -295,9 +295,9 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
     43: (
         "Hidden, it is callable and shows itself; it reads what is registered, whatever a list hook says.",
         (
-            "capabilities/test_catalog.py::test_it_may_be_hidden_and_still_be_called",
-            "capabilities/test_catalog.py::test_it_shows_everything_hidden_or_not_itself_included",
-            "capabilities/test_catalog.py::test_it_shows_what_is_registered_whatever_a_list_hook_says",
+            "capabilities/test_catalog.py::test_the_catalog_may_be_hidden_and_still_be_called",
+            "capabilities/test_catalog.py::test_the_catalog_lists_hidden_items_and_itself",
+            "capabilities/test_catalog.py::test_the_catalog_ignores_list_hooks",
         ),
     ),
     44: (
@@ -312,23 +312,23 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
     ),
     45: (
         "Assigns of a call end with it; what is put stays with the session, last write wins, others never see it.",
-        ("capabilities/test_context.py::test_what_is_put_stays_with_the_session_and_assigns_end_with_the_call",),
+        ("capabilities/test_context.py::test_values_put_last_for_the_session_and_assigned_ones_for_the_call",),
     ),
     46: (
-        "A changed list is told to everybody, an updated resource to its subscribers.",
+        "A changed list is notified to all clients, an updated resource to its subscribers.",
         (
-            "capabilities/test_catalog.py::test_everybody_can_be_told_that_a_list_changed",
-            "capabilities/test_resources.py::test_updates_go_to_those_who_subscribed",
+            "capabilities/test_catalog.py::test_a_list_change_can_be_sent_to_all_clients",
+            "capabilities/test_resources.py::test_updates_are_sent_to_subscribers",
         ),
     ),
     47: (
-        "Unlocking grows the list of one session, which is told, and of no other.",
+        "Unlocking grows the list of one session, which is notified, and of no other.",
         ("capabilities/test_catalog.py::test_a_list_may_depend_on_the_session_and_changes_for_that_session_alone",),
     ),
     48: (
         "The flat records, overrides applied, are there for filters of one's own.",
         (
-            "capabilities/test_expansion.py::test_a_hub_gives_its_flat_records_for_filters_of_ones_own",
+            "capabilities/test_expansion.py::test_a_hub_returns_its_capabilities_for_custom_filters",
             "capabilities/test_expansion.py::test_overrides_leave_the_class_as_it_was",
         ),
     ),

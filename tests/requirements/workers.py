@@ -4,22 +4,22 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "P1": (
         "Workers of both SDKs connect without a change and with default options, and log no error.",
         (
-            "interop/test_iii_workers.py::test_a_worker_connects_with_its_default_options_and_complains_of_nothing",
-            "workers/test_workers.py::test_a_worker_is_greeted_with_an_id_and_a_token_before_it_says_anything",
+            "interop/test_iii_workers.py::test_a_worker_connects_with_default_options_and_logs_no_errors",
+            "workers/test_workers.py::test_a_worker_gets_an_id_and_a_token_before_its_first_message",
         ),
     ),
     "P2": (
         "The socket for telemetry is accepted and drained.",
         (
-            "interop/test_iii_workers.py::test_a_worker_connects_with_its_default_options_and_complains_of_nothing",
-            "workers/test_port.py::test_what_workers_measure_is_taken_and_forgotten",
+            "interop/test_iii_workers.py::test_a_worker_connects_with_default_options_and_logs_no_errors",
+            "workers/test_port.py::test_telemetry_of_workers_is_accepted_and_discarded",
         ),
     ),
     "P3": (
         "The result of a call is what its owner answered: null, any text, 20 MiB.",
         (
-            "interop/test_iii_workers.py::test_calls_across_languages_answer_what_was_sent",
-            "interop/test_iii_workers.py::test_large_payloads_go_there_and_back",
+            "interop/test_iii_workers.py::test_calls_across_languages_return_the_payload",
+            "interop/test_iii_workers.py::test_large_payloads_are_sent_and_returned",
             "workers/test_calls.py::test_values_go_there_and_back_as_they_are",
             "workers/test_sockets.py::test_the_longest_message_is_taken_and_a_longer_one_is_not",
         ),
@@ -27,8 +27,8 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "P4": (
         "Metadata reaches the handler.",
         (
-            "interop/test_iii_workers.py::test_calls_across_languages_answer_what_was_sent",
-            "workers/test_calls.py::test_what_comes_beside_the_data_reaches_the_owner",
+            "interop/test_iii_workers.py::test_calls_across_languages_return_the_payload",
+            "workers/test_calls.py::test_metadata_trace_and_caller_reach_the_owner",
         ),
     ),
     "P5": (
@@ -39,40 +39,40 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "P6": (
-        "A function that nobody offers is function_not_found.",
+        "A function that no worker offers is function_not_found.",
         (
             "interop/test_iii_workers.py::test_errors_reach_the_caller_with_their_codes",
             "workers/test_calls.py::test_the_error_for_an_unknown_function_names_it",
         ),
     ),
     "P7": (
-        "A call that nobody waits for is never answered, not even when there is no such function.",
+        "A void call is never answered, not even when there is no such function.",
         (
-            "interop/test_iii_workers.py::test_calls_without_an_answer_and_calls_for_later_arrive",
+            "interop/test_iii_workers.py::test_void_and_queued_calls_arrive",
             "workers/test_calls.py::test_void_calls_are_never_answered",
         ),
     ),
     "P8": (
         "A call for later has a receipt, and its handler runs.",
         (
-            "interop/test_iii_workers.py::test_calls_without_an_answer_and_calls_for_later_arrive",
+            "interop/test_iii_workers.py::test_void_and_queued_calls_arrive",
             "workers/test_queued_calls.py::test_a_call_for_later_has_a_receipt_at_once_and_is_made",
-            "workers/test_queued_calls.py::test_a_call_waits_for_its_function_and_counts_nothing_meanwhile",
+            "workers/test_queued_calls.py::test_waiting_for_a_function_does_not_count_as_an_attempt",
             "workers/test_queued_calls.py::test_a_queued_call_without_a_worker_is_made_after_a_restart",
         ),
     ),
     "P9": (
         "A caller gives up by its own clock; a late result is dropped and nothing is left of the call.",
         (
-            "interop/test_iii_workers.py::test_a_caller_gives_up_by_itself_and_nothing_is_left",
+            "interop/test_iii_workers.py::test_a_timed_out_or_stopped_call_leaves_nothing_behind",
             "workers/test_calls.py::test_an_answer_that_is_late_or_from_another_worker_is_dropped",
-            "workers/test_floods.py::test_what_workers_leave_behind_is_nothing_however_often_they_come",
+            "workers/test_floods.py::test_disconnected_workers_leave_nothing_behind",
         ),
     ),
     "P10": (
         "An owner that dies while it is called ends the call with invocation_stopped at once.",
         (
-            "interop/test_iii_workers.py::test_a_caller_gives_up_by_itself_and_nothing_is_left",
+            "interop/test_iii_workers.py::test_a_timed_out_or_stopped_call_leaves_nothing_behind",
             "workers/test_calls.py::test_a_call_ends_at_once_when_its_owner_dies",
         ),
     ),
@@ -80,19 +80,19 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "A function that is taken back is not found.",
         (
             "interop/test_iii_workers.py::test_errors_reach_the_caller_with_their_codes",
-            "workers/test_workers.py::test_a_function_that_is_taken_back_is_not_found",
+            "workers/test_workers.py::test_a_withdrawn_function_is_not_found",
         ),
     ),
     "P12": (
         "A worker that leaves takes its functions, kinds of triggers and bindings with it.",
         (
-            "workers/test_workers.py::test_everything_of_a_worker_goes_with_it",
+            "workers/test_workers.py::test_everything_of_a_worker_is_removed_when_it_disconnects",
             "workers/test_sockets.py::test_a_worker_that_half_closes_its_connection_is_removed",
         ),
     ),
     "P13": (
         "After a restart of the hub workers come back and everything is as it was.",
-        ("interop/test_iii_restart.py::test_workers_of_a_killed_hub_come_back_with_their_functions_and_bindings",),
+        ("interop/test_iii_restart.py::test_workers_of_a_killed_hub_reconnect_with_their_functions_and_bindings",),
     ),
     "P14": (
         "A worker that comes back with its token retires its old connection; a wrong token does nothing.",
@@ -118,10 +118,10 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "P17": (
-        "What a provider says against a binding reaches its maker's log; nobody else can say it.",
+        "A provider's refusal of a binding reaches its maker's log; no other worker can refuse it.",
         (
             "interop/test_iii_workers.py::test_a_worker_provides_triggers_for_another",
-            "workers/test_triggers.py::test_what_a_provider_says_against_a_binding_reaches_its_maker_only",
+            "workers/test_triggers.py::test_a_providers_refusal_of_a_binding_reaches_only_its_maker",
             "workers/test_triggers.py::test_a_worker_cannot_unbind_or_replace_the_binding_of_another",
         ),
     ),
@@ -137,9 +137,9 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "P19": (
         "A function that another worker offers is refused; the first keeps serving and the second stays.",
         (
-            "interop/test_iii_python.py::test_a_second_owner_of_a_function_is_told_and_keeps_serving_its_others",
-            "interop/test_iii_node.py::test_a_second_owner_of_a_function_stays_connected_though_nobody_tells_it",
-            "interop/test_iii_succession.py::test_the_second_owner_of_a_function_serves_when_the_first_is_gone",
+            "interop/test_iii_python.py::test_a_second_owner_of_a_function_gets_an_error_and_serves_its_other_functions",
+            "interop/test_iii_node.py::test_a_second_owner_of_a_function_stays_connected_without_an_error",
+            "interop/test_iii_succession.py::test_the_second_owner_of_a_function_takes_over_from_the_first",
             "workers/test_claims.py::test_the_longest_waiting_worker_takes_over_when_the_owner_disconnects",
             "workers/test_workers.py::test_a_function_that_another_worker_offers_is_refused_and_the_first_keeps_serving",
         ),
@@ -155,19 +155,19 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "Channels carry 200 kB; a second reader and a wrong key are refused.",
         (
             "interop/test_iii_workers.py::test_bytes_go_through_a_channel_across_languages",
-            "workers/test_channels.py::test_what_is_written_is_read_whichever_end_is_opened_first",
+            "workers/test_channels.py::test_messages_of_a_channel_are_read_in_either_order_of_opening",
             "workers/test_channels.py::test_a_wrong_key_and_a_second_taker_are_refused",
         ),
     ),
     "P22": (
-        "Who observes what the hub cannot observe is told that it is not supported.",
-        ("interop/test_iii_python.py::test_a_worker_observes_only_where_the_hub_can",),
+        "An observer of a function that the hub cannot observe is refused as unsupported.",
+        ("interop/test_iii_python.py::test_a_worker_can_observe_only_if_the_hub_supports_it",),
     ),
     "P23": (
         "Where a token is needed, none is refused, and the SDK's token opens every socket.",
         (
-            "interop/test_iii_workers.py::test_a_token_is_shown_on_every_socket",
-            "interop/test_iii_python.py::test_a_worker_without_the_token_stays_outside_and_comes_in_when_it_may",
+            "interop/test_iii_workers.py::test_a_token_is_sent_on_every_socket",
+            "interop/test_iii_python.py::test_a_worker_without_the_token_is_refused_and_connects_once_it_is_accepted",
             "workers/test_port.py::test_a_token_is_asked_for_on_every_kind_of_socket",
         ),
     ),

@@ -1,4 +1,4 @@
-"""What a configuration file asks for reaches the components, whichever of them was built before."""
+"""The settings of a configuration file reach the components, also those built before."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from waypost.wire.versions import LATEST_LEGACY
 
 
 class Recorded(Component):
-    """Notes when it is started and stopped."""
+    """A component that records its starts and stops."""
 
     def __init__(self, name: str, events: list[str], fails: str = "") -> None:
         self.name = name
@@ -128,7 +128,7 @@ def test_requests_do_not_reach_a_hub_that_fails_to_start_under_a_server_without_
         return answers
 
     async def serve(listening: socket.socket) -> list[int]:
-        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             group.create_task(server.serve([listening]))
             answers = group.create_task(scenario(f"http://127.0.0.1:{listening.getsockname()[1]}"))
         return answers.result()
@@ -155,6 +155,22 @@ async def test_the_console_works_beside_a_component_with_the_four_methods_only()
     hub = Hub("house", version="1").add(Plain())
     async with served(hub) as url, aiohttp.ClientSession() as browser:
         assert (await browser.get(url.replace("/mcp", "/console/sign-in"))).status == 200
+
+
+def test_the_attributes_of_a_component_that_inherits_nothing_are_used() -> None:
+    class Reader(Plain):
+        reads = ("notes",)
+        sections = ("search",)
+
+    plain, reader = (
+        Hub("house", version="1").add(Plain()).components,
+        Hub("house", version="1").add(Reader()).components,
+    )
+
+    assert [(one.name, one.reads, one.sections, one.pages) for one in (*plain, *reader)] == [
+        ("plain", (), None, ()),
+        ("plain", ("notes",), ("search",), ()),
+    ]
 
 
 def test_a_component_without_a_name_is_refused() -> None:
@@ -187,12 +203,36 @@ def test_a_toolkit_that_is_added_to_a_running_hub_is_opened_before_its_tools_are
         hub = Hub("house", version="1", capabilities={"tools": {"listChanged": True}})
         async with connect(hub, LATEST_LEGACY) as client:
             hub.add(Late)
-            await client.assert_notification("tools/list_changed", within=10.0)
+            await client.assert_notification("tools/list_changed", within=60)
             assert (await client.call_tool("state")).text == "open"
         await hub.stop()
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
     assert events == ["open", "close"]
+
+
+def test_a_name_in_use_is_refused_before_a_toolkit_is_opened() -> None:
+    events: list[str] = []
+
+    class Late(Toolkit):
+        async def open(self) -> None:
+            events.append("open")
+
+        @tool
+        def taken(self) -> str:
+            return "late"
+
+    async def scenario() -> None:
+        hub = Hub("house", version="1")
+        hub.tool(name="taken")(lambda: "first")
+        async with connect(hub) as client:
+            with pytest.raises(DefinitionError, match="There is a tool 'taken' already"):
+                hub.add(Late)
+            assert (await client.call_tool("taken")).text == "first"
+        await hub.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+    assert events == []
 
 
 def test_a_toolkit_that_the_lifespan_adds_is_opened_once() -> None:
@@ -217,7 +257,7 @@ def test_a_toolkit_that_the_lifespan_adds_is_opened_once() -> None:
             assert (await client.call_tool("state")).text == "open"
         await hub.stop()
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
     assert events == ["open"]
 
 
@@ -257,7 +297,7 @@ def test_stdio_and_http_start_the_same(transport: str, tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_failed_start_stops_what_had_started_and_raises() -> None:
+async def test_a_failed_start_stops_the_started_components_and_raises() -> None:
     events: list[str] = []
     hub = Hub("house", version="1")
     hub.add(Recorded("first", events)).add(Recorded("second", events, "start")).add(Recorded("third", events))
@@ -269,7 +309,9 @@ async def test_a_failed_start_stops_what_had_started_and_raises() -> None:
 
 
 @asynchronous
-async def test_a_component_that_fails_to_stop_keeps_no_other_from_stopping(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_component_that_fails_to_stop_does_not_keep_others_from_stopping(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     events: list[str] = []
     hub = Hub("house", version="1")
     hub.add(Recorded("first", events)).add(Recorded("second", events, "stop"))
@@ -281,7 +323,7 @@ async def test_a_component_that_fails_to_stop_keeps_no_other_from_stopping(caplo
 
 
 @asynchronous
-async def test_what_does_not_stop_in_time_keeps_nothing_else_from_stopping(
+async def test_a_component_that_does_not_stop_in_time_does_not_keep_others_from_stopping(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     events: list[str] = []
@@ -347,7 +389,7 @@ def test_a_hub_that_is_stopped_from_another_loop_stops_on_its_own() -> None:
     thread.start()
     hub.on("stop")(lambda: seen.append(asyncio.get_running_loop()))
     try:
-        asyncio.run_coroutine_threadsafe(hub.start(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(hub.start(), loop).result(60)
         asyncio.run(hub.stop())
     finally:
         loop.call_soon_threadsafe(loop.stop)
@@ -445,6 +487,30 @@ def test_where_data_is_kept_is_decided_once(tmp_path: Path) -> None:
     kept = Hub("house", version="1", data_dir=tmp_path)
     assert kept.store.database.is_durable
     assert kept.launch(Launch(durable=True)).core.data_dir == tmp_path
+
+
+def test_a_program_that_defines_an_app_can_be_served_otherwise(tmp_path: Path) -> None:
+    hub = Hub("house", version="1")
+    _ = hub.asgi()
+
+    assert hub.launch(Launch(data_dir=tmp_path, durable=True)).core.data_dir == tmp_path
+
+
+@asynchronous
+async def test_an_app_whose_hub_cannot_be_built_reports_a_failed_startup() -> None:
+    hub = Hub("house", version="1").add(Recorded("twin", [])).add(Recorded("twin", []))
+    app = hub.asgi()
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "lifespan.startup"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app({"type": "lifespan"}, receive, send)
+
+    assert [(one["type"], "'twin'" in one["message"]) for one in sent] == [("lifespan.startup.failed", True)]
 
 
 @asynchronous

@@ -10,8 +10,9 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from waypost import Hub
-from waypost.capabilities.capability import Kind
+from waypost.capabilities.capability import Capability, Kind
 from waypost.runtime.component import Change, Component
+from waypost.runtime.core import Core
 from waypost.settings import Settings
 
 KIT = """
@@ -125,7 +126,7 @@ async def test_a_reload_changes_everything_at_once(tmp_path: Path) -> None:
     try:
         assert await hub.reload()
         after = state_of(hub)
-        told = len(changes)
+        answer = len(changes)
     finally:
         await hub.stop()
 
@@ -133,7 +134,7 @@ async def test_a_reload_changes_everything_at_once(tmp_path: Path) -> None:
     assert after["rules"] == ["no-two"] and after["timeout"] == 2.0 and after["ranking"] == "hybrid"
     assert after["workflows"] == ["other"] and after["toy"] == "hybrid"
     assert after["anonymous"].roles == ("guest",)
-    assert told == 1
+    assert answer == 1
 
 
 @pytest.mark.parametrize("step", ["prepare", "commit"])
@@ -186,3 +187,40 @@ def break_part(hub: Hub, part: str, step: str, monkeypatch: pytest.MonkeyPatch) 
         return change
 
     monkeypatch.setattr(component, "prepare", prepared)
+
+
+class PlainToy:
+    """A component and its change, which inherit nothing."""
+
+    name = "plain"
+    leaving: tuple[Capability, ...] = ()
+    arriving: tuple[Capability, ...] = ()
+    commits = 0
+
+    async def start(self, core: Core) -> None: ...
+    async def stop(self) -> None: ...
+    async def refresh(self) -> None: ...
+
+    async def prepare(self, settings: Settings) -> PlainToy:
+        return self
+
+    def commit(self) -> None:
+        self.commits += 1
+
+    async def rollback(self) -> None: ...
+
+
+@asynchronous
+async def test_a_component_and_its_change_need_to_inherit_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, toy = write(tmp_path), PlainToy()
+    hub = Hub.from_config(file).add(toy)
+    await hub.start()
+    try:
+        file.write_text(AFTER)
+        assert await hub.reload()
+    finally:
+        await hub.stop()
+    assert toy.commits == 1
+    assert "did not follow" not in caplog.text

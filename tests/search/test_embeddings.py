@@ -1,4 +1,4 @@
-"""Loading the embeddings changes nothing that the rest of the process sees."""
+"""Loading the embeddings has no effect on the rest of the process."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ print(all(seen), threads, os.environ == snapshot.environ)
 
 
 def load_model(**env: str) -> list[str]:
-    """Whether a snapshot stayed as it was all the time, how many threads there are, and whether it is so afterwards."""
+    """Whether the environment was unchanged during the load, the number of threads, and whether it is so afterwards."""
     inherited = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     ran = subprocess.run([sys.executable, "-c", PROGRAM], env={**inherited, **env}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.split()
 
 
-def test_the_environment_looks_unchanged_while_the_linear_algebra_is_loaded_in_one_thread() -> None:
+def test_the_environment_is_unchanged_while_numpy_is_loaded_with_one_thread() -> None:
     assert load_model() == ["True", "1", "True"]
 
 
-def test_the_number_of_threads_that_an_operator_chose_stays() -> None:
+def test_the_number_of_threads_of_the_operator_is_kept() -> None:
     assert load_model(OPENBLAS_NUM_THREADS="2") == ["True", str(min(2, os.cpu_count() or 1)), "True"]

@@ -1,4 +1,4 @@
-"""A signal of the hybrid ranking is one class and one row of a table, also from outside the package."""
+"""A signal of the hybrid ranking is one class and one row of a table, and may come from another package."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_signal_from_outside_ranks_documents_with_the_others(index: SearchInde
     assert found.results[0].score > 5.0 > found.results[1].score > 0.0
 
 
-def test_a_signal_is_kept_up_to_date_like_the_others(index: SearchIndex, favourites: Favourites) -> None:
+def test_a_signal_gets_added_and_removed_documents(index: SearchIndex, favourites: Favourites) -> None:
     index.remove("shop2.order_pizza")
     assert favourites.slots == set()
     index.add(Document("shop1.order_pizza", description="Order a pizza.", tags=("favourite",)))
@@ -78,3 +78,12 @@ def test_an_index_without_the_row_has_no_such_signal() -> None:
         tags = ("favourite",) if number == 2 else ()
         index.add(Document(f"shop{number}.order_pizza", description="Order a pizza.", tags=tags))
     assert index.search(QUERY).results[0].id == "shop1.order_pizza"
+
+
+@pytest.mark.parametrize(("given", "meant"), [("psh", "push"), ("ecko", "echo"), ("slwo", "slow"), ("bug", "big")])
+def test_a_typing_error_in_a_short_id_is_answered_with_the_id(given: str, meant: str) -> None:
+    index = SearchIndex("weighted")
+    for id in ("push", "echo", "slow", "big", *(f"mail.number_{n}" for n in range(20))):
+        index.add(Document(id))
+    assert index.find_nearest(given)[0] == meant
+    assert meant not in index.find_nearest(given, allowed=lambda id: id != meant)

@@ -1,4 +1,4 @@
-"""Skills of a configured hub as its clients see them: schemas, typed fields, changes, deadlines and results."""
+"""Skills of a configured hub as tools: schemas, typed fields, changes, deadlines and results."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Desk:
 
 @asynccontextmanager
 async def desk(path: Path, version: str = LATEST_LEGACY, **sources: str) -> AsyncIterator[Desk]:
-    """A hub of a file with `skills: {dynamic: ./skills}`, on which the named skills lie from the start."""
+    """A hub of a file with `skills: {dynamic: ./skills}` that has the named skills from the start."""
     (path / "skills").mkdir()
     for name, source in sources.items():
         (path / "skills" / f"{name}.py").write_text(dedent(source))
@@ -75,8 +75,8 @@ async def desk(path: Path, version: str = LATEST_LEGACY, **sources: str) -> Asyn
 
 
 @asynccontextmanager
-async def hearing(client: TestClient) -> AsyncIterator[None]:
-    """Hear of changes, in the way of the client's era."""
+async def receiving_changes(client: TestClient) -> AsyncIterator[None]:
+    """Receive change notifications, in the way of the client's era."""
     if client.version != V2026_07_28:
         yield
         return
@@ -86,7 +86,7 @@ async def hearing(client: TestClient) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize("version", ERAS)
 @asynchronous
-async def test_every_skill_is_a_tool_and_the_dynamic_ones_say_so(tmp_path: Path, version: str) -> None:
+async def test_every_skill_is_a_tool_and_dynamic_ones_are_marked(tmp_path: Path, version: str) -> None:
     routed = "routes = ['on_items', 'on_empty']\ndescription = 'Sorts things'\n" + ECHO
     async with desk(tmp_path, version, bare=ECHO, routed=routed) as hub:
         tools = await hub.tools()
@@ -107,7 +107,7 @@ async def test_every_skill_is_a_tool_and_the_dynamic_ones_say_so(tmp_path: Path,
 
 @pytest.mark.parametrize("version", ERAS)
 @asynchronous
-async def test_a_tool_takes_exactly_the_fields_of_its_skill_and_requires_none(tmp_path: Path, version: str) -> None:
+async def test_a_tool_has_exactly_the_fields_of_its_skill_and_requires_none(tmp_path: Path, version: str) -> None:
     async with desk(tmp_path, version, bare=ECHO, show=SHOW) as hub:
         schemas = {name: tool["inputSchema"] for name, tool in (await hub.tools()).items()}
 
@@ -126,7 +126,7 @@ async def test_a_tool_takes_exactly_the_fields_of_its_skill_and_requires_none(tm
 
 @pytest.mark.parametrize("version", ERAS)
 @asynchronous
-async def test_typed_fields_reach_the_skill_at_the_top_and_in_config_whose_own_keys_win(
+async def test_typed_fields_reach_the_skill_directly_and_in_config_which_takes_precedence(
     tmp_path: Path, version: str
 ) -> None:
     async with desk(tmp_path, version, show=SHOW) as hub:
@@ -145,39 +145,37 @@ async def test_typed_fields_reach_the_skill_at_the_top_and_in_config_whose_own_k
 
 @pytest.mark.parametrize("version", ERAS)
 @asynchronous
-async def test_clients_are_told_that_the_list_of_tools_may_change(tmp_path: Path, version: str) -> None:
+async def test_the_capability_list_changed_is_declared(tmp_path: Path, version: str) -> None:
     async with desk(tmp_path, version) as hub:
         assert (await hub.client.open())["capabilities"]["tools"] == {"listChanged": True}
 
 
 @pytest.mark.parametrize("version", ERAS)
 @asynchronous
-async def test_each_load_reload_and_unload_is_told_once_and_the_next_list_shows_it(
-    tmp_path: Path, version: str
-) -> None:
-    async with desk(tmp_path, version) as hub, hearing(hub.client):
+async def test_each_load_reload_and_unload_causes_one_notification(tmp_path: Path, version: str) -> None:
+    async with desk(tmp_path, version) as hub, receiving_changes(hub.client):
 
-        async def told_once() -> dict[str, dict[str, Any]]:
+        async def list_after_one_change() -> dict[str, dict[str, Any]]:
             await hub.client.assert_notification("tools/list_changed")
             tools = await hub.tools()
             await hub.client.refute_notification("tools/list_changed")
             return tools
 
         await hub.skills.load(hub.write("say", "description = 'One'\n" + ECHO))
-        assert (await told_once())["skill:say"]["description"] == "One [dynamic]"
+        assert (await list_after_one_change())["skill:say"]["description"] == "One [dynamic]"
         assert await hub.text("say", input="a") == "a"
 
         hub.write("say", "description = 'Two'\ndef run(args):\n    return 'two'\n")
         await hub.skills.reload("say")
-        assert (await told_once())["skill:say"]["description"] == "Two [dynamic]"
+        assert (await list_after_one_change())["skill:say"]["description"] == "Two [dynamic]"
         assert await hub.text("say", input="a") == "two"
 
         await hub.skills.unload("say")
-        assert "skill:say" not in await told_once()
+        assert "skill:say" not in await list_after_one_change()
 
 
 @asynchronous
-async def test_the_time_a_skill_has_can_be_changed_while_the_hub_runs_and_ends_its_work(tmp_path: Path) -> None:
+async def test_a_reloaded_timeout_applies_to_skills_and_ends_their_process(tmp_path: Path) -> None:
     async with desk(tmp_path, busy=BUSY) as hub:
         assert await hub.text("busy") == "well"
         (tmp_path / "waypost.yaml").write_text(CONFIG + SKILLS + "mcp: {toolTimeoutMs: 700}\n")
@@ -191,12 +189,15 @@ async def test_the_time_a_skill_has_can_be_changed_while_the_hub_runs_and_ends_i
         answer = await call
         assert (answer.is_error, answer.text) == (True, "Tool execution timed out")
         await until(lambda: not is_running(pid))
+        # Without it again: the next call starts a process, which takes long on a busy machine.
+        (tmp_path / "waypost.yaml").write_text(CONFIG + SKILLS)
+        assert await hub.hub.reload()
         assert await hub.text("busy") == "well"
 
 
 @pytest.mark.parametrize("version", ERAS)
 @asynchronous
-async def test_a_crash_is_told_and_the_next_call_works(tmp_path: Path, version: str) -> None:
+async def test_a_crash_is_an_error_and_the_next_call_works(tmp_path: Path, version: str) -> None:
     bad = "def run(args):\n    return {}[args['input']]\n"
     async with desk(tmp_path, version, bad=bad, echo=ECHO) as hub:
         answer = await hub.client.call_tool("skill:bad", {"input": "lost"})
@@ -206,7 +207,7 @@ async def test_a_crash_is_told_and_the_next_call_works(tmp_path: Path, version: 
 
 
 @asynchronous
-async def test_text_objects_lists_and_values_with_a_branch_each_have_their_form(tmp_path: Path) -> None:
+async def test_results_have_a_form_for_text_objects_lists_and_branches(tmp_path: Path) -> None:
     results = {
         "text": ("'plain'", "plain", None, None),
         "object": ("{'a': [1]}", '{"a":[1]}', {"a": [1]}, None),
@@ -233,7 +234,8 @@ async def test_a_reload_closes_the_circuit_of_a_skill_that_kept_failing(tmp_path
     hub = Hub.from_config(tmp_path / "waypost.yaml")
     async with connect(hub) as client:
         said = [(await client.call_tool("skill:shaky")).text for _ in range(4)]
-        assert said == ["Tool crashed: RuntimeError: no"] * 3 + ["Circuit open for skill:shaky, retry in 10 s"]
+        assert said[:3] == ["Tool crashed: RuntimeError: no"] * 3
+        assert said[3].startswith("Circuit open for skill:shaky, retry in ")
         file.write_text("def run(args):\n    return 'well'\n")
         assert hub.skills is not None
         await hub.skills.reload("shaky")

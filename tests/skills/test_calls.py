@@ -1,4 +1,4 @@
-"""What is to be ended after the last call is ended then, and not before."""
+"""A cleanup runs after the last call, and not before."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CTX = cast(Context, None)
 
 
 async def wait_for(gate: Any, ctx: Context) -> None:
-    """A handler that ends when it is told to."""
+    """A handler that ends when the test says so."""
     await gate.wait()
 
 
 @asynchronous
-async def test_the_last_of_several_calls_is_waited_for_and_one_that_comes_late_too() -> None:
+async def test_the_cleanup_runs_after_the_last_call_and_after_a_late_one() -> None:
     calls, ended = Calls(), list[str]()
     run, first, second = calls.count(wait_for), asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -39,7 +39,7 @@ async def test_the_last_of_several_calls_is_waited_for_and_one_that_comes_late_t
 
 
 @asynchronous
-async def test_without_calls_nothing_is_waited_for_and_a_call_that_fails_is_over() -> None:
+async def test_without_calls_the_cleanup_runs_at_once_and_after_a_failed_call() -> None:
     calls, ended = Calls(), list[str]()
     calls.when_idle(lambda: ended.append("end"))
     assert ended == ["end"]

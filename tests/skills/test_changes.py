@@ -1,34 +1,36 @@
-"""Loading, exchanging and taking out while the hub serves: all or nothing, one change each, back after a restart."""
+"""Loading, replacing and unloading skills while the hub serves: atomic, one change each, and persistent."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.contract.conftest import asynchronous
+from tests.contract.conftest import DEADLINE, asynchronous
 from tests.skills.workbench import ECHO, Workbench, workbench
 from waypost.errors import RemoteError, StaleVersion, StoreError
+from waypost.skills import files
 from waypost.skills.files import SkillRefused
 from waypost.skills.skill_set import MAX_VERSIONS
 from waypost.stores.records import Documents
 
 
 def says(answer: str, version: str = "1") -> str:
-    """A skill that always says the same."""
+    """A skill with a constant answer."""
     return f"version = {version!r}\ndef run(args):\n    return {answer!r}\n"
 
 
 async def tool(bench: Workbench, name: str) -> dict[str, Any]:
-    """What clients see of a skill."""
+    """The tool of a skill in the list of a client."""
     (found,) = [tool for tool in await bench.client.list_tools() if tool["name"] == f"skill:{name}"]
     return dict(found)
 
 
 @asynchronous
-async def test_a_tool_says_what_its_skill_says(tmp_path: Path) -> None:
+async def test_a_tool_has_the_metadata_of_its_skill(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load("bare", ECHO)
         await bench.load(
@@ -63,7 +65,7 @@ async def test_a_tool_says_what_its_skill_says(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_typed_fields_reach_the_skill_beside_and_inside_config(tmp_path: Path) -> None:
+async def test_typed_fields_reach_the_skill_directly_and_in_config(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         schema = {
             "type": "object",
@@ -85,27 +87,27 @@ async def test_typed_fields_reach_the_skill_beside_and_inside_config(tmp_path: P
 
 
 @asynchronous
-async def test_each_change_is_one_change_of_the_list_for_every_client(tmp_path: Path) -> None:
+async def test_each_change_causes_one_notification(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         file = bench.write("say", says("one"))
 
-        async def told_once() -> None:
+        async def assert_one_change() -> None:
             await bench.client.assert_notification("tools/list_changed")
             await bench.client.ping()
             await bench.client.refute_notification("tools/list_changed")
 
         await bench.skills.load(file)
-        await told_once()
+        await assert_one_change()
         assert "skill:say" in [tool["name"] for tool in await bench.client.list_tools()]
         await bench.skills.reload("say")
-        await told_once()
+        await assert_one_change()
         bench.write("say", says("two"))
         await bench.skills.reload("say")
-        await told_once()
+        await assert_one_change()
         await bench.skills.rollback("say")
-        await told_once()
+        await assert_one_change()
         await bench.skills.unload("say")
-        await told_once()
+        await assert_one_change()
         assert "skill:say" not in [tool["name"] for tool in await bench.client.list_tools()]
         assert len(bench.changes) == 5
 
@@ -131,9 +133,7 @@ async def test_a_failed_reload_leaves_the_old_version_serving(tmp_path: Path) ->
 
 
 @asynchronous
-async def test_a_store_that_refuses_leaves_the_old_version_serving(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_store_error_leaves_the_old_version_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load("say", says("one"))
         await bench.load("say", says("two", "2"))
@@ -155,7 +155,7 @@ async def test_a_store_that_refuses_leaves_the_old_version_serving(
 
 
 @asynchronous
-async def test_a_call_in_flight_ends_on_the_version_it_began_on(tmp_path: Path) -> None:
+async def test_a_running_call_ends_on_the_version_it_started_with(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load(
             "say",
@@ -194,7 +194,7 @@ def _second_client(bench: Workbench, answer: Any) -> Any:
 
 
 @asynchronous
-async def test_a_rollback_serves_the_version_before_and_the_file_holds_it(tmp_path: Path) -> None:
+async def test_a_rollback_restores_the_previous_version_and_its_file(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         for number in ("1", "2", "3"):
             await bench.load("say", says(f"number {number}", number))
@@ -211,6 +211,68 @@ async def test_a_rollback_serves_the_version_before_and_the_file_holds_it(tmp_pa
         assert await bench.text("say") == "number 1"
         assert len(info.previous) == 2
         assert (await bench.skills.rollback("say", info.previous[0])).version == "2"
+
+
+class Disk:
+    """The real writing of files, which must not happen in the thread of the loop, and can be held up."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.writes = 0
+        self.is_writing = asyncio.Event()
+        self.may_write = threading.Event()
+        self.may_write.set()
+        self._loop = asyncio.get_running_loop()
+        self._write = files._write_atomically
+        monkeypatch.setattr(files, "_write_atomically", self.write)
+
+    def write(self, directory: int, name: str, data: bytes) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        self.writes += 1
+        self._loop.call_soon_threadsafe(self.is_writing.set)
+        assert self.may_write.wait(DEADLINE)
+        self._write(directory, name, data)
+
+
+@asynchronous
+async def test_a_rollback_writes_and_restores_its_file_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("say", says("one"))
+        await bench.load("say", says("two", "2"))
+        disk = Disk(monkeypatch)
+        await bench.skills.rollback("say")
+        assert disk.writes == 1
+
+        async def refuse(*_: object) -> None:
+            raise StaleVersion
+
+        with monkeypatch.context() as patched, pytest.raises(StoreError):
+            patched.setattr(Documents, "put", refuse)
+            await bench.skills.rollback("say")
+        assert disk.writes == 3
+        assert (tmp_path / "say.py").read_text() == says("one")
+
+
+@asynchronous
+async def test_a_rollback_that_is_cancelled_while_it_writes_restores_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("say", says("one"))
+        await bench.load("say", says("two", "2"))
+        disk = Disk(monkeypatch)
+        disk.may_write.clear()
+        rollback = asyncio.create_task(bench.skills.rollback("say"))
+        await disk.is_writing.wait()
+        rollback.cancel()
+        await asyncio.sleep(0)
+        disk.may_write.set()
+        with pytest.raises(asyncio.CancelledError):
+            await rollback
+
+        assert (tmp_path / "say.py").read_text() == says("two", "2")
+        assert await bench.text("say") == "two"
 
 
 @asynchronous
@@ -264,7 +326,7 @@ async def test_skills_survive_a_restart(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_new_files_are_loaded_at_the_start_and_bad_ones_are_told(tmp_path: Path) -> None:
+async def test_new_files_are_loaded_at_the_start_and_invalid_ones_are_reported(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "good.py").write_text(ECHO)
     (tmp_path / "sub" / "deep.py").write_text(ECHO)
@@ -273,7 +335,9 @@ async def test_new_files_are_loaded_at_the_start_and_bad_ones_are_told(tmp_path:
     (tmp_path / "bad-name.py").write_text(ECHO)
 
     async with workbench(tmp_path, store=f"sqlite:///{tmp_path}/store.db") as bench:
-        assert [info.file for info in await bench.skills.list_skills()] == ["sub/deep.py", "good.py"]
+        listed = {info.file: info.status for info in await bench.skills.list_skills()}
+        served = {"sub/deep.py": "serving", "good.py": "serving"}
+        assert listed == {**served, "bad.py": "refused", "bad-name.py": "refused"}
         assert await bench.text("deep", input="x") == "x"
         assert [alert.partition(":")[0] for alert in bench.alerts] == [
             "The skill bad-name.py is refused (bad_name)",
@@ -285,13 +349,15 @@ async def test_new_files_are_loaded_at_the_start_and_bad_ones_are_told(tmp_path:
         assert {info.name: info.status for info in await bench.skills.list_skills()} == {
             "deep": "serving",
             "good": "unloaded",
+            "bad": "refused",
+            "bad-name": "refused",
         }
         await bench.skills.load("good.py")
         assert await bench.text("good", input="again") == "again"
 
 
 @asynchronous
-async def test_permissions_that_are_no_more_known_are_refused_at_the_start(tmp_path: Path) -> None:
+async def test_a_skill_with_an_unknown_permission_is_refused_at_the_start(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/store.db"
     async with workbench(tmp_path / "skills", store=store, permissions=["paint"]) as bench:
         await bench.load("say", "permissions = ['paint']\n" + ECHO)
@@ -322,7 +388,7 @@ async def test_changed_and_new_files_are_noticed(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_changes_at_once_take_turns(tmp_path: Path) -> None:
+async def test_concurrent_changes_are_serialised(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load("say", says("one"))
         await asyncio.gather(*(bench.skills.reload("say") for _ in range(10)))
@@ -334,7 +400,7 @@ async def test_changes_at_once_take_turns(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_directory_that_is_not_there_holds_no_skills(tmp_path: Path) -> None:
+async def test_a_missing_directory_has_no_skills(tmp_path: Path) -> None:
     async with workbench(tmp_path / "skills") as bench:
         (tmp_path / "skills").rmdir()
         await bench.skills.start()
@@ -344,7 +410,7 @@ async def test_a_directory_that_is_not_there_holds_no_skills(tmp_path: Path) -> 
 
 
 @asynchronous
-async def test_a_record_that_cannot_be_read_does_not_keep_the_others_from_serving(tmp_path: Path) -> None:
+async def test_an_invalid_record_does_not_affect_other_skills(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/store.db"
     async with workbench(tmp_path / "skills", store=store) as bench:
         await bench.load("say", says("one"))

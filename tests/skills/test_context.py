@@ -1,4 +1,4 @@
-"""What a dynamic skill may ask the hub for: with `await` in an async skill, as blocking calls in another."""
+"""The context of a dynamic skill: awaitable in an async skill, blocking in a sync one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ async def person(_: object) -> dict[str, Any]:
 @pytest.mark.parametrize(("define", "wait"), [("def", ""), ("async def", "await ")], ids=["sync", "async"])
 @pytest.mark.parametrize("protocol", [V2025_11_25, V2026_07_28])
 @asynchronous
-async def test_a_skill_can_ask_for_everything_it_may(tmp_path: Path, define: str, wait: str, protocol: str) -> None:
+async def test_a_skill_can_use_everything_that_it_declares(
+    tmp_path: Path, define: str, wait: str, protocol: str
+) -> None:
     async with workbench(tmp_path, protocol=protocol, sampling=model, elicitation=person) as bench:
         add_page(bench)
         await bench.load("echo", ECHO)
@@ -94,7 +96,7 @@ def add_page(bench: Workbench) -> None:
     ],
 )
 @asynchronous
-async def test_what_a_skill_did_not_declare_is_denied(tmp_path: Path, line: str, permission: str) -> None:
+async def test_an_undeclared_permission_is_denied(tmp_path: Path, line: str, permission: str) -> None:
     async with workbench(tmp_path, sampling=model) as bench:
         add_page(bench)
         await bench.load("echo", ECHO)
@@ -120,7 +122,7 @@ async def test_what_a_skill_did_not_declare_is_denied(tmp_path: Path, line: str,
 
 
 @asynchronous
-async def test_each_skill_has_a_state_of_its_own_that_lasts(tmp_path: Path) -> None:
+async def test_each_skill_has_its_own_persistent_state(tmp_path: Path) -> None:
     source = """
     permissions = ["state_read", "state_write"]
 
@@ -155,7 +157,7 @@ async def test_each_skill_has_a_state_of_its_own_that_lasts(tmp_path: Path) -> N
     ],
 )
 @asynchronous
-async def test_what_the_hub_cannot_do_is_an_exception_in_the_skill(tmp_path: Path, line: str, said: str) -> None:
+async def test_an_error_of_the_hub_is_an_exception_in_the_skill(tmp_path: Path, line: str, said: str) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load(
             "ask",
@@ -175,7 +177,7 @@ async def test_what_the_hub_cannot_do_is_an_exception_in_the_skill(tmp_path: Pat
 
 @pytest.mark.parametrize("key", ["k" * 513, "a\\0b"])
 @asynchronous
-async def test_a_key_that_the_store_does_not_take_is_no_crash_of_the_skill(tmp_path: Path, key: str) -> None:
+async def test_an_invalid_state_key_is_an_error_and_not_a_crash(tmp_path: Path, key: str) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load("keep", f"permissions = ['state_write']\ndef run(args, ctx):\n    ctx.state_put('{key}', 1)\n")
 
@@ -187,7 +189,7 @@ async def test_a_key_that_the_store_does_not_take_is_no_crash_of_the_skill(tmp_p
 
 
 @asynchronous
-async def test_an_async_skill_may_ask_for_many_things_at_once(tmp_path: Path) -> None:
+async def test_an_async_skill_may_make_concurrent_requests(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load("echo", ECHO)
         await bench.load(
@@ -206,7 +208,7 @@ async def test_an_async_skill_may_ask_for_many_things_at_once(tmp_path: Path) ->
 
 
 @asynchronous
-async def test_what_a_skill_leaves_running_does_not_disturb_the_next_call(tmp_path: Path) -> None:
+async def test_tasks_left_running_do_not_affect_the_next_call(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load(
             "tasks",
@@ -270,7 +272,7 @@ async def test_what_a_skill_leaves_running_does_not_disturb_the_next_call(tmp_pa
     ],
 )
 @asynchronous
-async def test_results_are_told_as_those_of_any_tool(
+async def test_results_have_the_form_of_tool_results(
     tmp_path: Path, returned: str, content: str | None, structured: Any, branch: str | None
 ) -> None:
     async with workbench(tmp_path) as bench:
@@ -291,6 +293,7 @@ permissions = ["skill_invoke"]
         return result, "seen"
     return {{
         "types": [block.type for block in result.content], "data": result.content[0].get("data"),
+        "mime": getattr(result.content[0], "mime_type", None), "none": hasattr(result.content[0], "no_such_key"),
         "text": result.text, "structured": result.structured, "failed": result.is_error,
         "old": [result["text"], result["isError"], result.get("structured"), result.isError],
     }}
@@ -299,7 +302,9 @@ permissions = ["skill_invoke"]
 
 @pytest.mark.parametrize(("define", "wait"), [("def", ""), ("async def", "await ")], ids=["sync", "async"])
 @asynchronous
-async def test_what_a_tool_answers_reaches_a_skill_and_its_caller_whole(tmp_path: Path, define: str, wait: str) -> None:
+async def test_the_complete_answer_of_a_tool_reaches_a_skill_and_its_caller(
+    tmp_path: Path, define: str, wait: str
+) -> None:
     async with workbench(tmp_path) as bench:
 
         @bench.hub.tool()
@@ -323,6 +328,8 @@ async def test_what_a_tool_answers_reaches_a_skill_and_its_caller_whole(tmp_path
         assert await bench.value("pass_on", input="picture") == {
             "types": ["image", "text", "resource"],
             "data": "cG5n",
+            "mime": "image/png",
+            "none": False,
             "text": "a word",
             "structured": {"size": 3},
             "failed": False,

@@ -1,4 +1,4 @@
-"""A skill that is declared external may start programs: under its limits, in its confinement, and not for longer."""
+"""An external skill may start programs, with the limits, the confinement and the lifetime of the skill."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_a_program_runs_and_answers(tmp_path: Path) -> None:
         assert await bench.text("tool", input="hi") == "hi\n"
         (pid,) = bench.skills.pool.list_pids()
         assert await bench.text("tool", input="again") == "again\n"
-        assert bench.skills.pool.list_pids() == [pid]  # a call that leaves nothing behind keeps its process warm
+        assert bench.skills.pool.list_pids() == [pid]  # a call without leftover children keeps its process
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ async def test_the_process_of_a_skill_is_neither_copied_nor_replaced(tmp_path: P
 
 
 @asynchronous
-async def test_other_skills_start_nothing_and_hear_what_to_declare(tmp_path: Path) -> None:
+async def test_other_skills_cannot_start_programs_and_the_error_names_the_declaration(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         for line in (
             "shutil.os.system('true')",
@@ -78,7 +78,7 @@ async def test_other_skills_start_nothing_and_hear_what_to_declare(tmp_path: Pat
 
 
 @asynchronous
-async def test_what_a_call_left_running_ends_with_it(tmp_path: Path) -> None:
+async def test_programs_left_running_end_with_their_call(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await load(bench, f"return {DAEMON}")
         pid = int(await bench.text("tool"))
@@ -92,15 +92,18 @@ async def test_what_a_call_left_running_ends_with_it(tmp_path: Path) -> None:
     ids=["exit", "kill", "time"],
 )
 @asynchronous
-async def test_the_whole_tree_ends_however_the_skill_ends(tmp_path: Path, ending: str) -> None:
-    async with workbench(tmp_path, timeout=3.0) as bench:
+async def test_the_process_tree_ends_with_any_end_of_the_skill(tmp_path: Path, ending: str) -> None:
+    async with workbench(tmp_path) as bench:
+        patience = bench.hub.core.pipeline.timeout
         await bench.load(
             "tool",
             "external = True\npermissions = ['state_read', 'state_write']\nimport os, subprocess\n\n"
             "def run(args, ctx):\n    if args['input']:\n        return ctx.state_get('pid')\n"
             f"    ctx.state_put('pid', {DAEMON})\n    {ending}\n",
         )
+        bench.hub.core.pipeline.timeout = 3.0 if "sleep" in ending else patience
         assert (await bench.call("tool"))["isError"]
+        bench.hub.core.pipeline.timeout = patience
         pid = int(await bench.text("tool", input="which?"))
         await until(lambda: not is_running(pid))
 
@@ -150,7 +153,7 @@ async def test_programs_are_confined_like_the_skill(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_skill_that_is_denied_the_network_starts_no_program_that_has_it(tmp_path: Path) -> None:
+async def test_a_skill_without_network_permission_cannot_start_programs(tmp_path: Path) -> None:
     rule = Rule(name="offline", type="permission_override", config={"permission": "web_read"})
     async with workbench(tmp_path, policies=[rule]) as bench:
         await load(bench, "os.system('true')", "external = True\npermissions = ['web_read']")

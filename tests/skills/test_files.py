@@ -1,4 +1,4 @@
-"""What was checked is what is read and written, though somebody exchanges files and folders in between."""
+"""The checked file is the one that is read and written, even if files and folders are swapped in between."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECRET = "PASSWORD = 'hunter2'\n"
 
 @pytest.fixture
 def skills(tmp_path: Path) -> Path:
-    """A skills directory, and beside it what is nobody's business."""
+    """A skills directory, and a secret file outside of it."""
     inner = tmp_path / "skills" / "a" / "b"
     inner.mkdir(parents=True)
     (inner / "echo.py").write_text(ECHO)
@@ -28,7 +28,7 @@ def skills(tmp_path: Path) -> Path:
 
 
 def by_link(path: Path, target: Path) -> None:
-    """Put a link where something was."""
+    """Replace a path by a link."""
     path.rename(path.with_name("moved away"))
     path.symlink_to(target)
 
@@ -44,7 +44,7 @@ SWAPS: dict[str, Callable[[Path], None]] = {
 
 
 def once_checked(monkeypatch: pytest.MonkeyPatch, what: Callable[[], None], checks: int = 1) -> None:
-    """Have something happen right after a file was found to lie inside."""
+    """Run a function right after the check that a file is inside."""
     genuine, made = files.resolve_path, []
 
     def located(directory: Path, file: str) -> Path:
@@ -84,7 +84,7 @@ def test_a_link_that_appears_while_the_folders_are_opened_is_not_followed(
         read_source(skills, "a/b/echo.py")
 
 
-def test_a_folder_that_is_exchanged_while_it_is_open_is_read_as_it_was(
+def test_a_folder_that_is_swapped_while_it_is_open_is_read_unchanged(
     skills: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     genuine = os.open
@@ -115,7 +115,7 @@ def test_nothing_is_written_through_a_link_that_appears_after_the_check(
     assert os.listdir(outside) == ["echo.py"]
 
 
-def test_a_file_is_put_back_where_it_was_though_its_folder_was_exchanged_meanwhile(skills: Path) -> None:
+def test_a_file_is_restored_in_its_original_folder_even_if_that_was_swapped(skills: Path) -> None:
     with (
         pytest.raises(ZeroDivisionError),
         replace_file(skills, make_source("echo", "a/b/echo.py", "changed")),
@@ -142,7 +142,7 @@ def test_a_skills_directory_may_be_a_link_itself(skills: Path) -> None:
     assert read_source(link, "a/b/echo.py").text == ECHO
 
 
-def test_a_folder_that_may_be_passed_but_not_listed_is_passed(skills: Path) -> None:
+def test_a_folder_with_only_search_permission_can_be_traversed(skills: Path) -> None:
     (skills / "a").chmod(0o100)
     try:
         assert read_source(skills, "a/b/echo.py").text == ECHO
@@ -150,14 +150,14 @@ def test_a_folder_that_may_be_passed_but_not_listed_is_passed(skills: Path) -> N
         (skills / "a").chmod(0o700)
 
 
-def test_a_pipe_is_no_file_and_nobody_waits_for_it(skills: Path) -> None:
+def test_a_pipe_is_refused_without_waiting(skills: Path) -> None:
     os.mkfifo(skills / "pipe.py")
     with pytest.raises(SkillRefused, match=r"^There is no file pipe\.py in the skills directory\.$"):
         read_source(skills, "pipe.py")
 
 
 @pytest.mark.parametrize("file", ["a/b/echo.py/more.py", "a/b.py", "nothing/echo.py", "folder.py"])
-def test_what_is_not_there_is_said_to_be_not_there(skills: Path, file: str) -> None:
+def test_a_missing_file_is_reported_as_missing(skills: Path, file: str) -> None:
     (skills / "folder.py").mkdir()
     with pytest.raises(SkillRefused) as refused:
         read_source(skills, file)
@@ -168,7 +168,7 @@ def test_what_is_not_there_is_said_to_be_not_there(skills: Path, file: str) -> N
     )
 
 
-def test_a_file_whose_folder_is_gone_is_written_again(skills: Path) -> None:
+def test_a_file_is_written_with_its_missing_folders(skills: Path) -> None:
     with replace_file(skills, make_source("echo", "c/d/echo.py", "new")):
         pass
 

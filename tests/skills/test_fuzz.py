@@ -1,4 +1,4 @@
-"""Whatever a file holds, it is a skill or it is refused."""
+"""Any file is a skill or is refused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SOURCES = st.lists(LINES, max_size=8).map("\n".join)
 
 
 def look_at(data: bytes) -> None:
-    """Examine what a file holds, as far as that goes without running it."""
+    """Examine the content of a file without running it."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         (directory / "fuzz.py").write_bytes(data)
@@ -96,7 +96,7 @@ def test_any_name_of_a_file_is_read_or_refused(name: str) -> None:
 
 @given(st.lists(SOURCES, min_size=1, max_size=3))
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-def test_a_set_of_skills_takes_any_source_or_refuses_it_and_goes_on(sources: list[str]) -> None:
+def test_a_skill_set_loads_or_refuses_any_source_and_continues(sources: list[str]) -> None:
     async def play(directory: Path) -> None:
         store = Store(SqliteDatabase())
         registry = Registry()

@@ -1,4 +1,4 @@
-"""A dynamic skill lives in a process of its own: what goes wrong there costs one call."""
+"""A dynamic skill runs in its own process, where a failure affects one call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMED_OUT = "Tool execution timed out"
 
 
 async def crash_of(bench: Workbench, source: str) -> str:
-    """How a skill fails, after which another call works."""
+    """The error of a skill, after which another call works."""
     await bench.load("bad", source)
     answer = await bench.call("bad")
     assert answer["isError"], answer
@@ -56,7 +56,7 @@ async def crash_of(bench: Workbench, source: str) -> str:
     ],
 )  # fmt: skip
 @asynchronous
-async def test_a_failure_names_itself_and_costs_one_call(tmp_path: Path, body: str, said: str) -> None:
+async def test_a_failure_is_named_and_affects_one_call(tmp_path: Path, body: str, said: str) -> None:
     async with workbench(tmp_path) as bench:
         assert (await crash_of(bench, f"def run(args):\n    {body}\n")).startswith(said)
 
@@ -74,9 +74,9 @@ async def test_a_result_that_is_too_large_to_be_sent_is_handed_out_by_a_link(tmp
 @asynchronous
 async def test_the_traceback_is_in_the_log_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with workbench(tmp_path) as bench:
-        told = await crash_of(bench, "def inner():\n    raise ValueError('no')\n\n\ndef run(args):\n    inner()\n")
+        outcome = await crash_of(bench, "def inner():\n    raise ValueError('no')\n\n\ndef run(args):\n    inner()\n")
 
-    assert told == "Tool crashed: ValueError: no"
+    assert outcome == "Tool crashed: ValueError: no"
     assert 'File "bad.py", line 2, in inner\n    raise ValueError' in caplog.text
 
 
@@ -99,13 +99,13 @@ async def test_the_traceback_is_in_the_log_alone(tmp_path: Path, caplog: pytest.
     ],
 )
 @asynchronous
-async def test_what_a_skill_must_not_do_is_refused(tmp_path: Path, line: str, said: str) -> None:
+async def test_forbidden_operations_of_a_skill_are_refused(tmp_path: Path, line: str, said: str) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load("bad", f"external = True\ndef run(args):\n    {line}\n")
-        told = await bench.text("bad")
+        outcome = await bench.text("bad")
 
-        assert told.startswith("Tool crashed: ")
-        assert said in told
+        assert outcome.startswith("Tool crashed: ")
+        assert said in outcome
 
 
 @asynchronous
@@ -166,9 +166,9 @@ async def test_nothing_of_the_hub_is_inherited(tmp_path: Path, monkeypatch: pyte
     assert set(seen["env"]) <= {"PATH", "LANG", "LC_ALL", "TZ", "HOME", "TMPDIR"}
     assert seen["env"]["LANG"] == "C.UTF-8"
     assert seen["cwd"] == seen["env"]["HOME"] != str(tmp_path)
-    assert len(seen["fds"]) == 5  # stdin, the output twice, the socket, and the directory it looks at
+    assert len(seen["fds"]) == 5  # stdin, the output twice, the socket, and the directory that is being listed
     assert seen["files"] == []
-    assert seen["group"]  # of its keeper
+    assert seen["group"]  # of its supervisor
     assert seen["mask"] == 0o077
     assert (seen["input"], seen["argv"], seen["waypost"], seen["path"]) == ("", ["look.py"], False, False)
 
@@ -184,7 +184,7 @@ async def test_a_deadline_kills_a_busy_skill(tmp_path: Path) -> None:
         assert bench.skills.pool.list_pids() == []
 
 
-# A way around the guard: what follows is that a guard is no sandbox, and that there is a second line.
+# A way around the guard: a guard is not a sandbox, so there is a second line of defence.
 AROUND = """
 external = True
 import importlib.util, os, time
@@ -222,7 +222,8 @@ def _read(temporary: Path) -> list[int]:
 @asynchronous
 async def test_a_deadline_kills_the_children_of_a_skill_too(tmp_path: Path) -> None:
     notes = tmp_path / "tmp"
-    async with workbench(tmp_path / "skills", timeout=1.0, temporary=notes) as bench:
+    # The child has to be started within it.
+    async with workbench(tmp_path / "skills", timeout=3.0, temporary=notes) as bench:
         await bench.load("parent", AROUND)
         call = asyncio.create_task(bench.text("parent"))
         family = await started_family(notes)
@@ -315,9 +316,14 @@ async def test_cpu_time_is_limited_for_each_call(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_what_a_skill_prints_goes_to_the_log_up_to_a_limit(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_skill_gets_less_of_a_busy_processor_than_the_hub(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("modest", "import os\n\n\ndef run(args):\n    return os.getpriority(os.PRIO_PROCESS, 0)\n")
+        assert int(await bench.text("modest")) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5)
+
+
+@asynchronous
+async def test_the_output_of_a_skill_is_logged_up_to_a_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "waypost.skills")
     async with workbench(tmp_path, limits=SkillLimits(output_bytes=1000)) as bench:
         await bench.load(
@@ -344,7 +350,7 @@ async def test_what_a_skill_prints_goes_to_the_log_up_to_a_limit(
 
 
 @asynchronous
-async def test_nonsense_on_the_socket_ends_the_process_and_nothing_else(tmp_path: Path) -> None:
+async def test_invalid_data_on_the_socket_ends_only_the_process(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         for number, sent in enumerate(("b'\\xff' * 8", "(5).to_bytes(4, 'big') + b'{{{{{'", "b'\\0\\0\\0\\2{}'")):
             await bench.load(
@@ -379,7 +385,7 @@ def run(args):
 @pytest.mark.skipif(not has_landlock(), reason="the kernel has no Landlock")
 @pytest.mark.parametrize("file", ["environ", "mem", "maps", "cmdline"])
 @asynchronous
-async def test_the_kernel_keeps_a_skill_from_the_environment_and_memory_of_the_hub(tmp_path: Path, file: str) -> None:
+async def test_the_kernel_denies_a_skill_the_environment_and_memory_of_the_hub(tmp_path: Path, file: str) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load("spy", AROUND_THE_CHECKS)
 
@@ -391,7 +397,7 @@ READS = "def run(args):\n    return open(args['input']).read()\n"
 
 @pytest.mark.skipif(not has_landlock(), reason="the kernel has no Landlock")
 @asynchronous
-async def test_a_skill_reads_its_folder_and_no_file_beside_it(tmp_path: Path) -> None:
+async def test_a_skill_can_read_only_its_folder(tmp_path: Path) -> None:
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills" / "data.txt").write_text("its own")
     (tmp_path / "secret.txt").write_text("another's")
@@ -405,7 +411,7 @@ async def test_a_skill_reads_its_folder_and_no_file_beside_it(tmp_path: Path) ->
 
 @pytest.mark.skipif(not has_landlock(), reason="the kernel has no Landlock")
 @asynchronous
-async def test_a_skill_writes_into_its_temporary_directory_and_nowhere_else(tmp_path: Path) -> None:
+async def test_a_skill_can_write_only_into_its_temporary_directory(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load(
             "writes", "def run(args):\n    with open(args['input'], 'w') as file:\n        return file.write('abc')\n"

@@ -1,8 +1,10 @@
-"""Warm processes: the same one again, never more than allowed, gone after a while."""
+"""Warm processes are reused, limited in number, and ended when idle."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import os
 import signal
 import sys
@@ -14,7 +16,7 @@ import pytest
 from tests.contract.conftest import DEADLINE, asynchronous
 from tests.skills.workbench import is_running, until, workbench
 from waypost.settings import SkillLimits
-from waypost.skills.processes import Program
+from waypost.skills.processes import Process, Program, Scratch
 
 PID = "import os\ndef run(args):\n    return os.getpid()\n"
 
@@ -61,7 +63,7 @@ async def test_calls_at_once_run_at_once(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_the_oldest_idle_process_makes_room(tmp_path: Path) -> None:
+async def test_the_oldest_idle_process_is_ended_for_a_new_one(tmp_path: Path) -> None:
     async with workbench(tmp_path, limits=SkillLimits(processes=2)) as bench:
         pids = {}
         for name in ("one", "two", "three"):
@@ -76,7 +78,7 @@ async def test_the_oldest_idle_process_makes_room(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_idle_processes_are_let_go_after_a_while(tmp_path: Path) -> None:
+async def test_idle_processes_end_after_a_timeout(tmp_path: Path) -> None:
     async with workbench(tmp_path, limits=SkillLimits(idle_ms=50)) as bench:
         await bench.load("pid", PID)
         pid = int(await bench.text("pid"))
@@ -98,7 +100,7 @@ async def test_a_process_that_died_while_idle_is_not_used(tmp_path: Path) -> Non
 
 
 @asynchronous
-async def test_skills_that_call_skills_do_not_wait_for_one_another(tmp_path: Path) -> None:
+async def test_skills_that_call_skills_do_not_deadlock(tmp_path: Path) -> None:
     async with workbench(tmp_path, limits=SkillLimits(processes=2)) as bench:
         await bench.load("inner", PID)
         await bench.load(
@@ -112,7 +114,7 @@ async def test_skills_that_call_skills_do_not_wait_for_one_another(tmp_path: Pat
 
 
 @asynchronous
-async def test_too_many_waiting_calls_are_told_to_come_later(tmp_path: Path) -> None:
+async def test_too_many_waiting_calls_are_refused(tmp_path: Path) -> None:
     async with workbench(tmp_path, limits=SkillLimits(processes=1, waiting=2)) as bench:
         await bench.load("pid", PID)
         answers = await asyncio.gather(*(bench.text("pid") for _ in range(10)))
@@ -138,7 +140,7 @@ def test_skills_run_on_the_loop_of_the_http_server_too(tmp_path: Path) -> None:
     import uvloop
 
     async def calls() -> None:
-        async with asyncio.timeout(DEADLINE), workbench(tmp_path, timeout=1.0) as bench:
+        async with asyncio.timeout(DEADLINE), workbench(tmp_path) as bench:
             await bench.load("pid", PID)
             await bench.load("busy", "def run(args):\n    while True: pass\n")
             await bench.load(
@@ -146,13 +148,14 @@ def test_skills_run_on_the_loop_of_the_http_server_too(tmp_path: Path) -> None:
             )
             assert {await bench.text("pid") for _ in range(5)} < set(map(str, bench.skills.pool.list_pids()))
             assert await bench.text("chatty") == "x"
+            bench.hub.core.pipeline.timeout = 1.0  # for this call alone: the others have to succeed
             assert await bench.text("busy") == "Tool execution timed out"
 
     uvloop.run(calls())
 
 
 @asynchronous
-async def test_messages_that_nobody_asked_for_are_dropped(tmp_path: Path) -> None:
+async def test_unsolicited_messages_are_dropped(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load(
             "flood",
@@ -187,7 +190,7 @@ async def test_one_principal_leaves_a_process_for_another(tmp_path: Path) -> Non
                 running[principal] += 1
                 await is_over.wait()
 
-        # Each call is a task of its own, as calls of clients are: one within another would have slots of its own.
+        # Each call is its own task, as calls of clients are: a nested call would have additional slots.
         greedy = [asyncio.create_task(hold("greedy")) for _ in range(20)]
         await until(lambda: running["greedy"] == 9)
         other = asyncio.create_task(hold("other"))
@@ -196,3 +199,24 @@ async def test_one_principal_leaves_a_process_for_another(tmp_path: Path) -> Non
         is_over.set()
         await asyncio.gather(*greedy, other)
         assert running == {"greedy": 20, "other": 1}
+
+
+@asynchronous
+async def test_a_start_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file where the directories should be")
+    before = os.listdir("/dev/fd")
+    with pytest.raises(FileExistsError):
+        await Process.start(Program("pid", "pid.py", PID.encode()), SkillLimits(), tmp_path / "taken")
+    assert os.listdir("/dev/fd") == before
+
+
+def test_a_directory_that_cannot_be_locked_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(_number: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    before = os.listdir("/dev/fd")
+    with pytest.raises(OSError, match="No locks available"):
+        Scratch(tmp_path)
+    assert os.listdir("/dev/fd") == before
+    assert os.listdir(tmp_path) == []

@@ -1,4 +1,4 @@
-"""What cannot be a skill is refused in one sentence, and nothing changes."""
+"""Invalid skills are refused with one message, and nothing changes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ RUN = "\ndef run(args):\n    return 1\n"
     ],
 )  # fmt: skip
 @asynchronous
-async def test_a_source_that_cannot_be_a_skill_is_refused(tmp_path: Path, source: str, code: str, said: str) -> None:
+async def test_an_invalid_source_is_refused(tmp_path: Path, source: str, code: str, said: str) -> None:
     async with workbench(tmp_path) as bench:
         file = bench.write("bad", source)
         with pytest.raises(SkillRefused) as refused:
@@ -109,7 +109,7 @@ async def test_a_source_that_cannot_be_a_skill_is_refused(tmp_path: Path, source
     ],
 )
 @asynchronous
-async def test_reaching_out_has_to_be_declared(tmp_path: Path, line: str) -> None:
+async def test_external_access_has_to_be_declared(tmp_path: Path, line: str) -> None:
     async with workbench(tmp_path) as bench:
         with pytest.raises(SkillRefused) as refused:
             await bench.load("bad", line + RUN)
@@ -119,7 +119,7 @@ async def test_reaching_out_has_to_be_declared(tmp_path: Path, line: str) -> Non
 
 
 @asynchronous
-async def test_declared_or_harmless_use_is_taken(tmp_path: Path) -> None:
+async def test_declared_or_harmless_use_is_accepted(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load("declared", "import socket, subprocess\nexternal = True" + RUN)
         await bench.load("harmless", "import os, json, urllib.parse, http, asyncio\nx = getattr(os, 'name')" + RUN)
@@ -153,7 +153,7 @@ async def test_declared_or_harmless_use_is_taken(tmp_path: Path) -> None:
     ],
 )
 @asynchronous
-async def test_a_file_that_may_not_be_named_is_refused(tmp_path: Path, file: str, code: str) -> None:
+async def test_an_invalid_file_path_is_refused(tmp_path: Path, file: str, code: str) -> None:
     outside = tmp_path / "outside.py"
     outside.write_text(ECHO)
     directory = tmp_path / "skills"
@@ -182,7 +182,7 @@ async def test_a_file_that_is_too_large_or_no_text_is_refused(tmp_path: Path) ->
 
 
 @asynchronous
-async def test_names_of_core_skills_and_of_other_tools_are_not_free(tmp_path: Path) -> None:
+async def test_names_of_core_skills_and_of_other_tools_are_taken(tmp_path: Path) -> None:
     async with workbench(tmp_path, core=["web_search"]) as bench:
         bench.hub.tool(nothing, name="skill:taken")
         for name in ("web_search", "taken"):
@@ -213,7 +213,7 @@ async def test_core_and_unknown_skills_cannot_be_changed(tmp_path: Path) -> None
 
 
 @asynchronous
-async def test_a_skill_that_is_nearly_right_is_told_the_right_one(tmp_path: Path) -> None:
+async def test_a_misspelt_skill_gets_a_suggestion(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load("word_count", ECHO)
         with pytest.raises(UnknownCapability) as unknown:
@@ -288,7 +288,7 @@ async def test_an_import_that_takes_too_long_is_refused(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_skill_to_start_from_is_written_once_and_works(tmp_path: Path) -> None:
+async def test_a_template_of_a_skill_is_created_once_and_works(tmp_path: Path) -> None:
     async with workbench(tmp_path / "skills") as bench:
         path = await bench.skills.create("greet")
         for name, code in (("greet", "already_exists"), ("../greet", "bad_name")):
@@ -317,7 +317,7 @@ async def test_a_name_that_looks_like_that_of_another_skill_is_refused(tmp_path:
 
 
 @asynchronous
-async def test_a_file_that_is_only_found_does_not_take_the_place_of_an_unloaded_skill(tmp_path: Path) -> None:
+async def test_a_discovered_file_does_not_replace_an_unloaded_skill(tmp_path: Path) -> None:
     store, directory = f"sqlite:///{tmp_path}/store.db", tmp_path / "skills"
     async with workbench(directory, store=store) as bench:
         await bench.load("one/echo", ECHO)

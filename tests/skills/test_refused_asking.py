@@ -1,4 +1,4 @@
-"""Skills whose hub refuses them something: told to their caller, and no crash that others would feel."""
+"""Requests of skills that the hub refuses are reported to the caller and do not count as crashes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def add_tools(bench: Workbench) -> None:
 )
 @pytest.mark.parametrize("source", [CALLS, GROUP], ids=["plain", "in a group"])
 @asynchronous
-async def test_a_refusal_is_told_to_the_caller_and_opens_no_breaker(
+async def test_a_refusal_is_reported_to_the_caller_and_opens_no_breaker(
     tmp_path: Path, source: str, name: str, kind: str, said: str
 ) -> None:
     async with workbench(tmp_path, breakers=True, policies=[LIMIT]) as bench:
@@ -69,21 +69,21 @@ async def test_a_refusal_is_told_to_the_caller_and_opens_no_breaker(
 
 
 @asynchronous
-async def test_a_client_that_cannot_be_asked_opens_no_breaker(tmp_path: Path) -> None:
+async def test_a_client_without_elicitation_opens_no_breaker(tmp_path: Path) -> None:
     async with workbench(tmp_path, breakers=True) as bench:
         await bench.load("asks", "def run(args, ctx):\n    ctx.elicit('Name?', {'type': 'object', 'properties': {}})\n")
 
-        told = [await bench.text("asks") for _ in range(4)]
+        message = [await bench.text("asks") for _ in range(4)]
 
-        assert set(told) == {"The client does not support elicitation.form."}
+        assert set(message) == {"The client does not support elicitation.form."}
 
 
 @asynchronous
-async def test_what_a_skill_raises_of_its_own_is_a_crash_as_ever(tmp_path: Path) -> None:
+async def test_an_exception_of_the_skill_itself_is_a_crash(tmp_path: Path) -> None:
     async with workbench(tmp_path, breakers=True) as bench:
         await bench.load("falls", "def run(args):\n    raise OSError('mine')\n")
 
-        told = [await bench.text("falls") for _ in range(4)]
+        message = [await bench.text("falls") for _ in range(4)]
 
-        assert told[0] == "Tool crashed: OSError: mine"
-        assert told[3].startswith("Circuit open for skill:falls")
+        assert message[0] == "Tool crashed: OSError: mine"
+        assert message[3].startswith("Circuit open for skill:falls")

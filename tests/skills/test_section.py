@@ -1,4 +1,4 @@
-"""What the configuration says about the processes of skills holds for them."""
+"""The configured limits apply to the processes of skills."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ async def limited(path: Path, limits: str, source: str) -> AsyncIterator[TestCli
     ],
 )
 @asynchronous
-async def test_a_skill_cannot_take_more_than_the_file_allows(tmp_path: Path, limits: str, line: str, said: str) -> None:
+async def test_a_skill_has_the_limits_of_the_file(tmp_path: Path, limits: str, line: str, said: str) -> None:
     async with limited(tmp_path, limits, f"def run(args):\n    {line}\n") as client:
         assert said in (await client.call_tool("skill:greedy")).text
 
 
 @asynchronous
-async def test_a_skill_is_not_imported_for_longer_than_the_file_allows(
+async def test_the_import_of_a_skill_has_the_timeout_of_the_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = "import time\ntime.sleep(600)\ndef run(args):\n    return 1\n"

@@ -1,4 +1,4 @@
-"""Several hubs on one store and one directory: each serves what any of them loaded, and nothing that one unloaded."""
+"""Several hubs on one store and one directory serve the same loaded skills."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def served(bench: Workbench) -> list[str]:
 
 
 @asynchronous
-async def test_what_another_hub_loads_exchanges_and_takes_out_is_so_here_after_a_refresh(tmp_path: Path) -> None:
+async def test_a_refresh_applies_loads_reloads_and_unloads_of_another_hub(tmp_path: Path) -> None:
     async with both(tmp_path) as (here, there):
         await there.load("hi", says("one"))
         await here.skills.refresh()
@@ -50,7 +50,7 @@ async def test_what_another_hub_loads_exchanges_and_takes_out_is_so_here_after_a
 
 
 @asynchronous
-async def test_nothing_changes_for_clients_where_no_other_hub_changed_anything(tmp_path: Path) -> None:
+async def test_a_refresh_without_changes_causes_no_notification(tmp_path: Path) -> None:
     async with both(tmp_path) as (here, there):
         await here.load("hi", says("one"))
         here.changes.clear()
@@ -62,7 +62,7 @@ async def test_nothing_changes_for_clients_where_no_other_hub_changed_anything(t
 
 
 @asynchronous
-async def test_a_skill_whose_file_is_not_what_another_hub_loaded_is_refused_and_told_once(tmp_path: Path) -> None:
+async def test_a_file_that_differs_from_the_loaded_version_is_refused_and_reported_once(tmp_path: Path) -> None:
     async with both(tmp_path) as (here, there):
         await there.load("hi", says("one"))
         await here.skills.refresh()
@@ -82,7 +82,7 @@ async def test_a_skill_whose_file_is_not_what_another_hub_loaded_is_refused_and_
 
 
 @asynchronous
-async def test_hubs_that_find_the_same_new_files_at_once_all_serve_them(tmp_path: Path) -> None:
+async def test_hubs_that_load_the_same_new_files_concurrently_all_serve_them(tmp_path: Path) -> None:
     async with both(tmp_path) as (here, there):
         for name in ("a", "b"):
             here.write(name, says(name))
@@ -93,7 +93,7 @@ async def test_hubs_that_find_the_same_new_files_at_once_all_serve_them(tmp_path
 
 
 @asynchronous
-async def test_a_refresh_waits_for_nobody_who_changes_something_here(tmp_path: Path) -> None:
+async def test_a_refresh_does_not_wait_for_a_running_change(tmp_path: Path) -> None:
     async with both(tmp_path) as (here, there):
         await there.load("hi", says("one"))
         await here.skills.hold()

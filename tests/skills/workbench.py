@@ -47,7 +47,7 @@ class Workbench:
         await self.skills.load(self.write(name, source))
 
     async def call(self, name: str, /, **arguments: Any) -> dict[str, Any]:
-        """What a skill answers."""
+        """The answer of a skill."""
         return await self.client.call_tool(f"skill:{name}", arguments)
 
     async def text(self, name: str, /, **arguments: Any) -> str:
@@ -68,7 +68,7 @@ async def workbench(directory: Path, *, store: str | None = None, **options: Any
     of_client = {key: options.pop(key) for key in ("elicitation", "sampling", "protocol") if key in options}
     version = of_client.pop("protocol", V2025_11_25)
     of_hub = {key: options.pop(key) for key in ("policies", "breakers") if key in options}
-    hub = Hub("bench", version="1", store=store, tool_timeout=options.pop("tool_timeout", 20.0), **of_hub)
+    hub = Hub("bench", version="1", store=store, tool_timeout=options.pop("tool_timeout", 100.0), **of_hub)
     alerts: list[str] = []
 
     async def read(uri: str, ctx: Context) -> Any:
@@ -84,7 +84,7 @@ async def workbench(directory: Path, *, store: str | None = None, **options: Any
         refuse(name, error, alert=alert)
 
     skills._refuse = refused  # type: ignore[method-assign]
-    async with connect(hub, version, **of_client) as client:
+    async with connect(hub, version, patience=120.0, **of_client) as client:
         try:
             await skills.start()
             bench = Workbench(hub, skills, client)
@@ -96,13 +96,13 @@ async def workbench(directory: Path, *, store: str | None = None, **options: Any
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait until something has come true that nobody tells about, as the end of a foreign process."""
+    """Poll until a condition holds, such as the end of a process."""
     while not condition():  # noqa: ASYNC110
         await asyncio.sleep(0.005)
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, not counting one that is only waiting to be buried."""
+    """Whether a process runs and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -110,7 +110,7 @@ def is_running(pid: int) -> bool:
 
 
 def scratch_directories() -> set[str]:
-    """What processes of skills left behind."""
+    """The temporary directories of skill processes."""
     return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("waypost-skill-")}
 
 

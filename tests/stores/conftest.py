@@ -12,5 +12,5 @@ from tests.postgres import postgres_url as postgres_url
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where a store may be made."""
+    """The path of a store that does not exist yet."""
     return tmp_path / "store.db"

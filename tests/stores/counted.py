@@ -14,14 +14,14 @@ from waypost.stores.sqlite import SqliteDatabase
 
 
 class Reads(Counter[str]):
-    """How often each table was read, and whoever waits for another time."""
+    """How often each table was read, with a way to wait for the next read."""
 
     def __init__(self) -> None:
         super().__init__()
         self._again = asyncio.Event()
 
     def note(self, query: Query) -> None:
-        """A query is made."""
+        """Count a query."""
         self[query.sqlite.split(" FROM ", 1)[-1].split()[0]] += 1
         self._again.set()
 
@@ -41,7 +41,7 @@ class Reads(Counter[str]):
 
 
 class CountedPostgres(PostgresDatabase):
-    """A database that counts."""
+    """A PostgreSQL database that counts its reads."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -53,7 +53,7 @@ class CountedPostgres(PostgresDatabase):
 
 
 class CountedSqlite(SqliteDatabase):
-    """A file that counts."""
+    """A SQLite database that counts its reads."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -1,4 +1,4 @@
-"""The secret of a hub: made once, read ever after."""
+"""The secret of a hub: created once, then read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_secret_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) ->
     assert [file.name for file in (tmp_path / "data").iterdir()] == ["secret"]
 
 
-def test_many_who_make_it_at_once_agree(tmp_path: Path) -> None:
+def test_concurrent_creators_of_a_secret_get_the_same_one(tmp_path: Path) -> None:
     found: list[bytes] = []
     threads = [threading.Thread(target=lambda: found.append(hub_secret(tmp_path))) for _ in range(16)]
     for thread in threads:
@@ -41,7 +41,7 @@ def test_the_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.
     assert hub_secret(tmp_path) == b"s" * 40
 
 
-def test_a_short_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_secret_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret").write_bytes(b"short")
     with pytest.raises(WaypostError, match="too short"):
         hub_secret(tmp_path)

@@ -1,4 +1,4 @@
-"""From an empty database to today's tables, however often that is interrupted."""
+"""Migrations from an empty database to the current tables, with any interruptions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Interrupting:
 
     @property
     def in_transaction(self) -> bool:
-        return False  # whoever is gone does not roll back
+        return False  # a process that is gone does not roll back
 
     def execute(self, *given: Any) -> apsw.Cursor:
         self._left -= 1
@@ -141,7 +141,7 @@ def test_a_file_that_was_interrupted_at_any_statement_is_finished_the_next_time(
     assert statement > len(schema.MIGRATIONS[0].statements(schema.SQLITE_TYPES))
 
 
-def test_a_file_of_the_first_step_keeps_what_it_holds(tmp_path: Path) -> None:
+def test_a_file_of_the_first_migration_keeps_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with file(path) as connection:
         for statement in (schema.CREATE_MIGRATIONS, *schema.MIGRATIONS[0].statements(schema.SQLITE_TYPES)):
@@ -181,7 +181,7 @@ sqlite.migrate(Deadly(), "The store")
 
 
 @pytest.mark.parametrize("statement", [4, 20, 33])
-def test_a_file_whose_process_was_killed_is_finished_the_next_time(tmp_path: Path, statement: int) -> None:
+def test_a_migration_whose_process_was_killed_is_finished_the_next_time(tmp_path: Path, statement: int) -> None:
     path = tmp_path / "store.db"
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path), str(statement)], check=False)
 
@@ -247,7 +247,7 @@ def test_a_server_that_was_lost_at_any_statement_is_finished_the_next_time(postg
     assert in_postgres(postgres_url) == whole
 
 
-def test_many_may_bring_a_file_up_to_date_at_once(tmp_path: Path) -> None:
+def test_a_file_may_be_migrated_concurrently(tmp_path: Path) -> None:
     path, together, failures = tmp_path / "store.db", threading.Barrier(6), []
 
     def migrate() -> None:
@@ -296,7 +296,7 @@ def test_processes_may_open_a_new_file_at_once(tmp_path: Path) -> None:
     assert in_sqlite(path)[0] == EXPECTED
 
 
-def test_many_may_bring_a_server_up_to_date_at_once(postgres_url: str) -> None:
+def test_a_server_may_be_migrated_concurrently(postgres_url: str) -> None:
     async def together() -> None:
         await asyncio.gather(*(migrate_server(postgres_url) for _ in range(6)))
 

@@ -1,4 +1,4 @@
-"""What is wrong with a server is said in one sentence, and it is found again without a restart."""
+"""Errors of a server are one sentence, and the store recovers without a restart."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Server:
         return run_sql(self._server_url, *(statement.format(name=self.name) for statement in statements))
 
     def end_connections(self) -> int:
-        """End every connection to the database; how many there were."""
+        """End every connection to the database and return how many there were."""
         return len(self.run(TERMINATE))
 
-    async def until_somebody_waits(self) -> None:
-        """Return when somebody waits for a lock."""
+    async def until_a_lock_is_awaited(self) -> None:
+        """Return when a connection waits for a lock."""
         while not (await asyncio.to_thread(self.run, ACTIVE))[0]["waiting"]:
             pass
 
@@ -66,7 +66,7 @@ def server(postgres_server: str) -> Iterator[Server]:
 
 @asynccontextmanager
 async def transaction(url: str) -> AsyncIterator[Any]:
-    """Somebody else's transaction, which is rolled back."""
+    """A transaction of another client, which is rolled back."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute("BEGIN")
@@ -77,7 +77,7 @@ async def transaction(url: str) -> AsyncIterator[Any]:
 
 
 async def surely(write: Callable[[], Awaitable[Any]]) -> Any:
-    """What comes of a write that is tried again while nobody knows whether it happened."""
+    """The result of a write that is repeated while its outcome is unknown."""
     for _ in range(5):
         try:
             return await write()
@@ -104,7 +104,7 @@ async def test_reads_and_writes_go_on_after_all_connections_were_ended(server: S
 
 
 @asynchronous
-async def test_writes_on_their_way_when_connections_end_are_done_or_not_known(server: Server) -> None:
+async def test_writes_in_flight_when_connections_end_are_done_or_of_unknown_outcome(server: Server) -> None:
     async with opened(Store(PostgresDatabase(server.url))) as store:
         await asyncio.gather(*(store.instances.start(instance(id=f"{n}"), NOW, 1) for n in range(40)))
         async with transaction(server.url) as other:
@@ -113,7 +113,7 @@ async def test_writes_on_their_way_when_connections_end_are_done_or_not_known(se
                 asyncio.ensure_future(store.instances.commit(instance(id=f"{n}", state="moved"), NOW, 2))
                 for n in range(40)
             ]
-            await server.until_somebody_waits()
+            await server.until_a_lock_is_awaited()
             server.run(TERMINATE + " AND application_name = 'waypost'")
             outcomes = await asyncio.gather(*moves, return_exceptions=True)
 
@@ -130,14 +130,14 @@ async def test_writes_on_their_way_when_connections_end_are_done_or_not_known(se
 
 
 @asynchronous
-async def test_what_was_lost_before_its_commit_is_tried_again_and_done_once(server: Server) -> None:
+async def test_a_write_lost_before_its_commit_is_repeated_and_done_once(server: Server) -> None:
     async with opened(Store(PostgresDatabase(server.url))) as store:
         await store.skills.put("a", 1)
         await store.prompts.put("a", 1)
         async with transaction(server.url) as other:
             await other.execute("LOCK TABLE prompts IN EXCLUSIVE MODE")
             both = asyncio.gather(store.skills.put("a", 2, 1), store.prompts.put("a", 2, 1))
-            await server.until_somebody_waits()
+            await server.until_a_lock_is_awaited()
             server.run(TERMINATE + " AND application_name = 'waypost'")
         assert [done.version for done in await both] == [2, 2]
         assert [done.version for done in await store.skills.page()] == [2]
@@ -145,13 +145,14 @@ async def test_what_was_lost_before_its_commit_is_tried_again_and_done_once(serv
 
 @asynchronous
 async def test_a_statement_that_takes_too_long_is_given_up(server: Server) -> None:
-    async with opened(Store(PostgresDatabase(server.url, statement_timeout=0.1))) as store:
+    # Statements that are not locked must end within it on a busy machine, among them asyncpg's own about types.
+    async with opened(Store(PostgresDatabase(server.url, statement_timeout=3))) as store:
         await store.skills.put("a", 1)
         async with transaction(server.url) as other:
             await other.execute("LOCK TABLE skills IN ACCESS EXCLUSIVE MODE")
-            with pytest.raises(StoreUnavailable, match=r"longer than 0\.1 s.*nothing was written"):
+            with pytest.raises(StoreUnavailable, match=r"longer than 3 s.*nothing was written"):
                 await store.skills.put("b", 1)
-            with pytest.raises(StoreUnavailable, match=r"longer than 0\.1 s"):
+            with pytest.raises(StoreUnavailable, match=r"longer than 3 s"):
                 await store.skills.page()
             await store.prompts.put("b", 1)
         await store.skills.put("b", 1)
@@ -180,7 +181,7 @@ WRONG: dict[str, Callable[[str], str]] = {
 
 @asynchronous
 @pytest.mark.parametrize("what", WRONG)
-async def test_a_wrong_address_is_told_in_one_sentence_soon(postgres_server: str, what: str) -> None:
+async def test_a_wrong_address_is_one_sentence_within_seconds(postgres_server: str, what: str) -> None:
     url = await asyncio.to_thread(WRONG[what], postgres_server)
     began = time.monotonic()
     async with opened(Store(PostgresDatabase(url, timeout=0.3, open_timeout=0.3))) as store:
@@ -189,7 +190,11 @@ async def test_a_wrong_address_is_told_in_one_sentence_soon(postgres_server: str
                 await use
             assert "\n" not in refused.value.message
             assert refused.value.message.endswith(".")
-            assert "hunter2" not in refused.value.message
+            assert "hunter2" not in str(refused.value)
+            # Callers learn nothing about the server; operators read all of it in the log.
+            assert refused.value.message.startswith("The store ")
+            private = ("The store on", "127.0.0.1", "nobody_at_all", "nothing_there", "nowhere", "invalid", "no_such")
+            assert [word for word in private if word in refused.value.message] == []
         assert await store.health() == "unavailable"
     assert time.monotonic() - began < 30
 
@@ -221,7 +226,7 @@ async def test_a_deadlock_is_tried_again(server: Server) -> None:
         async with transaction(server.url) as other:
             await other.execute("UPDATE prompts SET body = body WHERE id = 'a'")
             both = asyncio.gather(store.skills.put("a", 2, 1), store.prompts.put("a", 2, 1))
-            await server.until_somebody_waits()
+            await server.until_a_lock_is_awaited()
             await other.execute("UPDATE skills SET body = body WHERE id = 'a'")
 
         assert [done.version for done in await both] == [2, 2]

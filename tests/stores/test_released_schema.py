@@ -28,7 +28,7 @@ EXPANDS: Final = re.compile(r"CREATE (TABLE|INDEX) |ALTER TABLE \w+ ADD COLUMN .
 
 
 class ReleasedHub:
-    """Does what a hub of the last release does, with the statements that it sends."""
+    """A hub of the last release, which sends that release's statements."""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection

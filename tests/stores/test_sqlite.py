@@ -1,4 +1,4 @@
-"""What goes wrong with SQLite files is said in one sentence, and several may use one."""
+"""Errors of SQLite files are one sentence, and several processes may use one file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ import pytest
 
 from tests.contract.conftest import asynchronous, opened
 from tests.contract.samples import NOW, instance
-from waypost.errors import StoreDamaged, StoreError, StoreUnavailable
+from tests.locks import hold_lock
+from waypost.errors import StaleVersion, StoreDamaged, StoreError, StoreUnavailable
+from waypost.stores.instances import _DUE
 from waypost.stores.sqlite import SqliteDatabase, read_file_version, to_store_error
 from waypost.stores.store import Store
+from waypost.stores.tasks import RequestRecord
 
 
 def connection_of(database: SqliteDatabase) -> apsw.Connection:
@@ -34,7 +37,7 @@ def connection_of(database: SqliteDatabase) -> apsw.Connection:
 
 
 def wait_for_refusal(database: SqliteDatabase) -> None:
-    """Return when whoever could not open the file has refused everybody, so that the next one is asked anew."""
+    """Wait until the writer that could not open the file has refused all writes, so that the next one starts afresh."""
     assert database._writer is not None
     database._writer._thread.join()
 
@@ -67,7 +70,7 @@ async def test_a_full_disk_refuses_writes_while_reads_go_on_until_there_is_room(
         pages = connection_of(database).execute("PRAGMA page_count").get
         connection_of(database).execute(f"PRAGMA max_page_count = {pages}")
 
-        with pytest.raises(StoreUnavailable, match=r"disk of .*store\.db is full; nothing was written"):
+        with pytest.raises(StoreUnavailable, match=r"store\.db is on a disk that is full; nothing was written"):
             await store.instances.commit(instance(state="big", value="x" * 100_000), NOW, 2)
         outcomes = await asyncio.gather(
             *(store.skills.put(f"s{n}", "x" * 100_000) for n in range(20)), return_exceptions=True
@@ -85,7 +88,50 @@ async def test_a_full_disk_refuses_writes_while_reads_go_on_until_there_is_room(
 
 
 @asynchronous
-async def test_on_a_full_disk_what_fits_is_written(file: Path) -> None:
+@pytest.mark.parametrize("request_id", [None, "r1"])
+async def test_a_transition_writes_no_index_of_unchanged_columns(file: Path, request_id: str | None) -> None:
+    async with opened(Store(SqliteDatabase(file))) as store:
+        await store.instances.start(instance(), NOW, 1)
+        wal = file.with_name("store.db-wal")
+        written = list[int]()
+        version, state, status = 1, instance().state, instance().status
+        for moved in [(state, status), (state, status), ("next", status), ("last", "completed")]:
+            size = wal.stat().st_size
+            after = instance(version=version, state=moved[0], status=moved[1])
+            request = request_id and RequestRecord("i1", f"{request_id}{version}", "", {}, NOW + version)
+            version = await store.instances.commit(after, NOW, 2, "", request or None, (state, status))
+            state, status = moved
+            written.append(wal.stat().st_size - size)
+            kept = await store.instances.get("i1")
+            assert kept is not None and (kept.version, kept.state, kept.status) == (version, *moved)
+
+        with pytest.raises(StaleVersion):
+            await store.instances.commit(instance(version=1, state=state), NOW, 2, "", None, (state, status))
+        page = 4096 + 24
+        assert [more - written[0] for more in written] == [0, 0, page, 3 * page]
+
+
+@asynchronous
+async def test_a_query_of_an_indexed_column_is_planned_once_for_all_values(file: Path) -> None:
+    database = SqliteDatabase(file)
+    async with opened(Store(database)):
+        await database.open()
+        with closing(database._connect(reading=True)) as connection:
+            planned = list[float]()
+            now = 0.0
+
+            def note(*_: Any) -> int:
+                planned.append(now)
+                return apsw.SQLITE_OK
+
+            connection.authorizer = note  # which SQLite asks whenever it plans a statement
+            for now in (1.0, 2.0, 3.0):
+                connection.execute(_DUE.sqlite, (now, 100)).fetchall()
+    assert set(planned) == {1.0}
+
+
+@asynchronous
+async def test_writes_that_fit_on_a_full_disk_succeed(file: Path) -> None:
     database = SqliteDatabase(file)
     async with opened(Store(database)) as store:
         await store.skills.put("a", 1)
@@ -120,11 +166,10 @@ async def test_a_disk_that_has_room_for_small_rows_only_is_not_healthy(file: Pat
 
 
 @asynchronous
-async def test_a_file_somebody_else_locks_for_too_long_refuses_writes_until_it_is_free(file: Path) -> None:
+async def test_a_file_locked_too_long_by_another_process_refuses_writes_until_it_is_free(file: Path) -> None:
     async with opened(Store(SqliteDatabase(file, busy=0.1))) as store:
         await store.skills.put("a", 1)
-        with closing(apsw.Connection(str(file))) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with hold_lock(file):
             with pytest.raises(StoreUnavailable, match=r"locked by another process.*nothing was written"):
                 await store.skills.put("b", 1)
             assert [found.id for found in await store.skills.page()] == ["a"]
@@ -134,17 +179,16 @@ async def test_a_file_somebody_else_locks_for_too_long_refuses_writes_until_it_i
 
 @asynchronous
 async def test_writes_behind_one_that_waits_for_a_lock_do_not_wait_for_their_own_timeout_too(file: Path) -> None:
-    async with opened(Store(SqliteDatabase(file, busy=3.0))) as store:
+    async with opened(Store(SqliteDatabase(file, busy=6.0))) as store:
         await store.skills.put("a", 1)
-        with closing(apsw.Connection(str(file))) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with hold_lock(file):
             began = time.monotonic()
             first = asyncio.ensure_future(store.skills.put("b", 1))
             await asyncio.sleep(0.1)  # the writer waits for the lock by now, the second write is another transaction
             second = asyncio.ensure_future(store.skills.put("c", 1))
             outcomes = await asyncio.gather(first, second, return_exceptions=True)
             assert [isinstance(outcome, StoreUnavailable) for outcome in outcomes] == [True, True]
-            assert time.monotonic() - began < 5.5  # twice the timeout is 6 s
+            assert time.monotonic() - began < 11  # twice the timeout is 12 s
         await store.skills.put("b", 1)
 
 
@@ -152,8 +196,7 @@ async def test_writes_behind_one_that_waits_for_a_lock_do_not_wait_for_their_own
 async def test_a_file_that_is_locked_when_it_is_opened_opens_when_it_is_free(file: Path) -> None:
     database = SqliteDatabase(file, busy=0.1)
     async with opened(Store(database)) as store:
-        with closing(apsw.Connection(str(file))) as other:
-            other.execute("BEGIN EXCLUSIVE")
+        with hold_lock(file, "EXCLUSIVE"):
             with pytest.raises(StoreUnavailable, match="locked by another process"):
                 await store.open()
             with pytest.raises(StoreUnavailable, match="locked by another process"):
@@ -177,10 +220,8 @@ async def test_a_new_file_that_another_process_is_just_making_is_waited_for(file
 @asynchronous
 async def test_a_new_file_that_stays_locked_is_unavailable_to_readers_too(file: Path) -> None:
     async with opened(Store(SqliteDatabase(file, busy=0.1))) as store:
-        with closing(apsw.Connection(str(file))) as other:
-            other.execute("BEGIN EXCLUSIVE")
-            with pytest.raises(StoreUnavailable, match="locked by another process"):
-                await store.skills.page()
+        with hold_lock(file, "EXCLUSIVE"), pytest.raises(StoreUnavailable, match="locked by another process"):
+            await store.skills.page()
 
 
 def _overwrite(file: Path, start: int, content: bytes) -> None:
@@ -308,7 +349,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def open_directory() -> Iterator[Path]:
-    """A directory that belongs to nobody in particular; those of pytest are closed to others."""
+    """A directory of an unprivileged user; those of pytest are closed to others."""
     directory = Path(tempfile.mkdtemp(prefix="waypost-"))
     directory.chmod(0o755)
     if os.geteuid() == 0:
@@ -318,7 +359,7 @@ def open_directory() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("what", ["file", "directory", "both"])
-def test_what_is_read_only_refuses_writes_until_it_is_not(open_directory: Path, what: str) -> None:
+def test_a_read_only_store_refuses_writes_until_it_is_writable(open_directory: Path, what: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", READ_ONLY, str(open_directory), what], capture_output=True, check=False, text=True
     )
@@ -434,7 +475,7 @@ def test_the_error_of_a_store_goes_by_the_class_of_the_error_not_its_text(
 @pytest.mark.parametrize(
     "raised", [apsw.BusyError, apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.IOError, apsw.CantOpenError]
 )
-def test_callers_do_not_learn_where_the_store_is(raised: type[apsw.Error]) -> None:
+def test_errors_for_callers_do_not_name_the_store(raised: type[apsw.Error]) -> None:
     error = to_store_error(raised("some words"), "The store /srv/data/waypost.db")
 
     assert "/srv" not in error.message
@@ -450,7 +491,7 @@ def test_callers_do_not_learn_where_the_store_is(raised: type[apsw.Error]) -> No
         (apsw.SQLITE_IOERR_WRITE, StoreUnavailable, "SQLITE_IOERR_WRITE"),
     ],
 )
-def test_extended_result_codes_tell_more(code: int, kind: type[StoreError], text: str) -> None:
+def test_extended_result_codes_decide_the_kind_of_error(code: int, kind: type[StoreError], text: str) -> None:
     raised = apsw.exception_for(code)
     assert isinstance(raised, apsw.Error)
     error = to_store_error(raised, "The store")
@@ -460,18 +501,12 @@ def test_extended_result_codes_tell_more(code: int, kind: type[StoreError], text
 
 @asynchronous
 async def test_a_file_that_cannot_be_written_is_unhealthy_until_it_can(file: Path) -> None:
-    store = Store(SqliteDatabase(file, busy=0.05))
-    other = apsw.Connection(str(file))
-    try:
+    async with opened(Store(SqliteDatabase(file, busy=0.05))) as store:
         await store.tasks.keep_holder("hub", NOW)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreUnavailable):
-            await store.tasks.keep_holder("hub", NOW + 1)
-        for _ in range(2):
-            assert await store.health() == "unavailable"
-        other.execute("ROLLBACK")
+        with hold_lock(file):
+            with pytest.raises(StoreUnavailable):
+                await store.tasks.keep_holder("hub", NOW + 1)
+            for _ in range(2):
+                assert await store.health() == "unavailable"
         for _ in range(2):
             assert await store.health() == "ok"
-    finally:
-        other.close()
-        await store.close()

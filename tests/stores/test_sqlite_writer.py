@@ -23,7 +23,7 @@ def any_pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 class Points(list[Point]):
-    """The places in transactions that were come by."""
+    """The points in transactions that were passed."""
 
     def __call__(self, point: Point) -> None:
         self.append(point)

@@ -144,7 +144,7 @@ def test_whole_rows_are_selected_in_an_order_and_with_a_limit(cars: apsw.Connect
     assert cars.execute(query.sqlite, [9, 2]).fetchall() == [("c", 3, "red"), ("b", 1, "blue")]
 
 
-def test_a_page_is_behind_a_key_and_what_is_pinned_comes_first(cars: apsw.Connection) -> None:
+def test_a_page_begins_after_a_key_and_pinned_columns_come_first(cars: apsw.Connection) -> None:
     assert cars.execute(page(CARS).sqlite, ["a", 1]).fetchall() == [("b", 1, "blue")]
     assert cars.execute(page(CARS, "colour").sqlite, ["red", "a", 9]).fetchall() == [("c", 3, "red")]
     assert page(SEATS, "car").sqlite.endswith("WHERE car = ? AND (number) > (?) ORDER BY number LIMIT ?")
@@ -159,7 +159,7 @@ def test_a_change_of_several_statements_is_one_text_for_postgresql() -> None:
     assert [f"${number}::" in change.postgres for number in range(1, 9)] == [True] * 7 + [False]
 
 
-def test_a_change_tells_rows_apart_by_their_key() -> None:
+def test_a_change_distinguishes_rows_by_their_key() -> None:
     one, two, alone = Change(insert(CARS)), Change(insert(SEATS)), Change(delete_where(CARS, "version > ?", [INTEGER]))
 
     assert one.key_of(("a", 1, "red")) == "a"

@@ -34,7 +34,7 @@ def test_a_relative_file_is_in_the_data_directory(tmp_path: Path) -> None:
     assert opened_files("sqlite:///deep/er/my%20own.db", data) == [data / "deep/er/my own.db", data / "waypost.db"]
 
 
-def test_an_absolute_file_is_where_it_says(tmp_path: Path) -> None:
+def test_an_absolute_file_is_at_its_path(tmp_path: Path) -> None:
     assert opened_files(f"sqlite:///{tmp_path}/other/x.db", tmp_path / "data") == [tmp_path / "other" / "x.db"]
 
 
@@ -48,7 +48,7 @@ def test_a_store_in_memory_leaves_no_file(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["synchronous=FULL", "synchronous=normal"])
-def test_how_surely_a_file_is_written_can_be_said(option: str, tmp_path: Path) -> None:
+def test_the_durability_of_a_file_can_be_configured(option: str, tmp_path: Path) -> None:
     found = urls.create_database(f"sqlite:///x.db?{option}", tmp_path)
 
     assert found.is_durable
@@ -89,7 +89,9 @@ def test_a_password_is_not_repeated(tmp_path: Path) -> None:
     assert "hunter2" not in refused.value.message
 
 
-def test_a_server_without_its_driver_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_driver_names_the_extra_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delitem(sys.modules, "waypost.stores.postgres")
     monkeypatch.setitem(sys.modules, "asyncpg", None)
 

@@ -13,7 +13,7 @@ from typing import Any
 from tests.protocol.conftest import Json, RequestId, assert_on_the_wire, initialization, notification, request
 
 SERVED = Path(__file__).with_name("served.py")
-PROMPTLY = 5.0
+PROMPTLY = 60.0
 
 
 class Child:
@@ -41,7 +41,7 @@ class Child:
         return message
 
     async def response(self, request_id: RequestId | None) -> Json:
-        """Read on until a request is answered."""
+        """Read messages until the response to a request."""
         while True:
             message = await self.read()
             if "method" not in message and message["id"] == request_id:
@@ -52,7 +52,7 @@ class Child:
         return await self.response(message["id"])
 
     async def leave(self) -> None:
-        """Close the input, and see the process end promptly."""
+        """Close the input, and check that the process ends promptly."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         async with asyncio.timeout(PROMPTLY):
@@ -99,7 +99,7 @@ def text(response: Json) -> str:
 
 
 async def finished(stdin: int, stdout: int) -> tuple[int, bytes]:
-    """The exit status and the errors of a hub that runs on other files than pipes."""
+    """The exit status and the standard error of a hub whose streams are not pipes."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(SERVED), "stdio", stdin=stdin, stdout=stdout, stderr=asyncio.subprocess.PIPE
     )

@@ -11,7 +11,9 @@ from waypost.transports import stdio
 BIG = 1024 * 1024
 
 
-def test_a_client_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_never_reads_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(stdio, "_MAX_UNREAD_BYTES", 4 * BIG)
     hub = Hub("talker", version="1.0.0")
 

@@ -1,4 +1,4 @@
-"""Clients in memory: of a hub with some of everything, and of servers that follow a script."""
+"""Clients in memory, of a hub with every kind of capability and of scripted servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waypost.upstreams.client import Client
 
 
 def sample(**options: Any) -> Hub:
-    """A hub with some of everything."""
+    """A hub with every kind of capability."""
     hub = Hub("sample", version="3.2.1", instructions="Ask nicely.", **options)
 
     @hub.tool
@@ -66,7 +66,7 @@ async def opened(hub: Hub, version: str, **options: Any) -> AsyncIterator[Client
 
 
 class ScriptedLink:
-    """A link to a server that answers as `answer` says, with any number of messages."""
+    """A link to a server whose messages come from the function `answer`."""
 
     round_trips = False
 

@@ -1,4 +1,4 @@
-"""A hub over real HTTP in the test's own event loop, and servers that answer something else."""
+"""A hub over real HTTP in the test's event loop, and servers with other answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def until(condition: Callable[[], object], within: float = DEADLINE) -> None:
-    """Wait for something that no event announces."""
+    """Poll until a condition holds."""
     for _ in range(int(within / LOOK_EVERY)):
         if condition():
             return
@@ -30,7 +30,7 @@ async def until(condition: Callable[[], object], within: float = DEADLINE) -> No
 
 
 class Uvicorn(uvicorn.Server):
-    """A server that says when it listens."""
+    """A server with an event for its start."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -61,7 +61,7 @@ async def served(hub: Hub, *, lifespan: Literal["on", "off"] = "on") -> AsyncIte
 
 @asynccontextmanager
 async def answering(answer: Answer) -> AsyncIterator[str]:
-    """The URL of a server that reads one HTTP request a connection and lets `answer` write what it likes."""
+    """The URL of a server that reads one HTTP request per connection and answers with the bytes of `answer`."""
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -77,13 +77,6 @@ async def answering(answer: Answer) -> AsyncIterator[str]:
     finally:
         server.close()
         await server.wait_closed()
-
-
-def a_port_without_a_server() -> int:
-    """A port where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def response(body: bytes, *, status: str = "200 OK", kind: str = "application/json") -> bytes:

@@ -1,4 +1,4 @@
-"""A server that lets only some people in, and what each of them shows there."""
+"""A server that accepts only some principals, and their credentials."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ PEOPLE = ("ada", "bob", "eve", HUB)
 
 
 def bearer(name: str) -> dict[str, str]:
-    """What somebody shows."""
+    """The credential of a principal."""
     return {"Authorization": f"Bearer key-of-{name}-0123456789"}
 
 
 def guarded() -> Hub:
-    """A server that lets only these people in and tells each who they are."""
+    """A server that accepts only these principals and has a tool that returns the caller."""
     keys = [Key(name, digest(bearer(name)["Authorization"].removeprefix("Bearer "))) for name in PEOPLE]
     hub = Hub("inner", version="1", auth=Authentication(keys=keys))
 
@@ -28,5 +28,5 @@ def guarded() -> Hub:
 
 
 async def who(pool: Upstreams, principal: str) -> str:
-    """Whom the server takes somebody for."""
+    """The principal that the server recognises in a call."""
     return str((await pool.call_tool("up", "who", {}, {}, principal=principal))["content"][0]["text"])

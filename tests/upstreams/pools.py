@@ -1,4 +1,4 @@
-"""Pools with one connection, and apps that stand in front of servers."""
+"""Pools with one connection, and proxy apps for servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 @asynccontextmanager
 async def pooled(connection: Connection, **limits: float) -> AsyncIterator[Upstreams]:
-    """A pool with one connection, `up`, which leaves nothing behind."""
+    """A pool with one connection, `up`, that leaves no process behind."""
     with nothing_left():
         async with asyncio.timeout(DEADLINE * 2):
             pool = Upstreams({"up": connection}, Limits(**limits))
@@ -52,7 +52,7 @@ async def listening(app: Asgi, port: int = 0) -> AsyncIterator[str]:
 
 
 class Recorded:
-    """An app in front of another one that writes down what is asked, and may know sessions only."""
+    """A proxy app that records the requests and may refuse the stateless era."""
 
     def __init__(self, app: Asgi, *, sessions_only: bool = False) -> None:
         self.versions: list[str] = []

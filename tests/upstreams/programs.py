@@ -1,4 +1,4 @@
-"""Connections to the servers of the folder `servers`, and what is left of their processes."""
+"""Connections to the servers of the folder `servers`, and checks of their processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def program(name: str, *arguments: str) -> McpConnection:
 
 
 class Rough:
-    """The server that misbehaves as told, and its diary."""
+    """The misbehaving server, and its log."""
 
     def __init__(self, folder: Path, *habits: str) -> None:
         self._diary = folder / "diary"
@@ -31,20 +31,20 @@ class Rough:
 
     @property
     def diary(self) -> list[str]:
-        """What the server got so far, over all its processes."""
+        """The messages that all processes of the server received so far."""
         return self._diary.read_text().splitlines() if self._diary.exists() else []
 
     def methods(self) -> list[str]:
-        """The methods it was asked, in order; a start of the process is one as well."""
+        """The requested methods in order, including the starts of the process."""
         return [line.partition(" ")[0] for line in self.diary]
 
     def numbers(self, kind: str = "started") -> list[int]:
-        """The ids of its processes, or of their children."""
+        """The process ids of the server, or of its children."""
         return [int(line.split()[1]) for line in self.diary if line.startswith(kind)]
 
 
 def is_running(number: int) -> bool:
-    """Whether a process is there and is not just waiting to be forgotten."""
+    """Whether a process runs and is not a zombie."""
     with suppress(psutil.NoSuchProcess):
         return bool(psutil.Process(number).status() != psutil.STATUS_ZOMBIE)
     return False
@@ -52,7 +52,7 @@ def is_running(number: int) -> bool:
 
 @contextmanager
 def nothing_left() -> Iterator[None]:
-    """Whatever the block starts has to be gone at its end, zombies included."""
+    """Fail if processes that the block started are left at its end, including zombies."""
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     yield
     assert {child.pid for child in psutil.Process().children(recursive=True)} - before == set()

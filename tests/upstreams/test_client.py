@@ -1,4 +1,4 @@
-"""The client: both eras over memory, how they are opened and what can be asked."""
+"""The client in memory, in both eras: opening and requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from waypost.wire.versions import ALL, LATEST_LEGACY, V2026_07_28
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_opening_tells_what_the_server_is(version: str) -> None:
+def test_opening_returns_the_server_info(version: str) -> None:
     async def scenario() -> None:
         async with opened(sample(), version) as client:
             assert (client.server_info.name, client.server_info.version) == ("sample", "3.2.1")
@@ -30,7 +30,7 @@ def test_opening_tells_what_the_server_is(version: str) -> None:
     asyncio.run(scenario())
 
 
-def test_a_session_takes_the_version_the_server_offers() -> None:
+def test_a_session_uses_the_version_of_the_server() -> None:
     async def scenario() -> None:
         async with opened(sample(), "2023-01-01") as client:
             assert client.version == LATEST_LEGACY
@@ -66,7 +66,7 @@ def test_a_client_introduces_itself_with_its_capabilities(version: str) -> None:
     asyncio.run(scenario())
 
 
-def test_without_a_version_the_newest_that_both_know_is_spoken() -> None:
+def test_without_a_version_the_newest_common_one_is_used() -> None:
     async def scenario() -> None:
         hub = sample()
         await hub.start()
@@ -77,7 +77,7 @@ def test_without_a_version_the_newest_that_both_know_is_spoken() -> None:
     asyncio.run(scenario())
 
 
-def test_a_server_of_the_older_era_is_spoken_to_in_a_session() -> None:
+def test_a_server_of_the_older_era_gets_a_session() -> None:
     def answer(message: dict[str, Any]) -> list[Any]:
         if message["method"] == "server/discover":
             return [error(message, -32601, "Method not found")]
@@ -92,7 +92,7 @@ def test_a_server_of_the_older_era_is_spoken_to_in_a_session() -> None:
     asyncio.run(scenario())
 
 
-def test_a_version_that_was_asked_for_is_not_given_up() -> None:
+def test_a_configured_version_has_no_fallback() -> None:
     async def scenario() -> None:
         link = ScriptedLink(lambda message: [error(message, -32601, "Method not found")])
         with pytest.raises(RemoteError, match="Method not found"):
@@ -102,7 +102,7 @@ def test_a_version_that_was_asked_for_is_not_given_up() -> None:
     asyncio.run(scenario())
 
 
-def test_a_server_that_cannot_be_opened_leaves_no_link_behind() -> None:
+def test_a_failed_opening_closes_the_link() -> None:
     async def scenario() -> None:
         link = ScriptedLink(lambda message: [error(message, -32603, "Internal error")])
         with pytest.raises(RemoteError, match="Internal error"):
@@ -149,7 +149,7 @@ def test_lists_are_read_page_after_page(page_size: int, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_answers_find_their_requests_whatever_the_order(version: str) -> None:
+def test_concurrent_requests_get_their_own_answers(version: str) -> None:
     async def scenario() -> None:
         async with opened(sample(), version) as client:
             sums = await asyncio.gather(*(client.call_tool("add", {"a": n, "b": n}) for n in range(20)))
@@ -181,7 +181,7 @@ def test_an_error_is_raised_with_its_code_and_data(version: str, code: int) -> N
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_log_messages_come_from_the_chosen_level_on(version: str) -> None:
+def test_log_messages_below_the_chosen_level_are_left_out(version: str) -> None:
     async def scenario() -> None:
         async with opened(sample(), version) as client:
             heard: list[Reply] = []

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from tests.upstreams.clients import ScriptedLink, opened, sample, silent
-from tests.upstreams.conftest import until
+from tests.upstreams.conftest import DEADLINE, until
 from waypost import Hub, RemoteError
 from waypost.upstreams.client import Client
 from waypost.upstreams.jsonrpc import Reply
+from waypost.wire.params import SUBSCRIPTION_ID
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 
-def test_a_stream_of_changes_gives_the_part_the_server_honours() -> None:
+def test_a_listen_stream_returns_the_subscriptions_that_the_server_accepted() -> None:
     hub = Hub("no prompts", version="1")
 
     async def scenario() -> None:
@@ -34,7 +36,7 @@ def test_a_stream_of_changes_gives_the_part_the_server_honours() -> None:
     asyncio.run(scenario())
 
 
-def test_resource_updates_come_on_the_stream_that_asked_for_them() -> None:
+def test_resource_updates_arrive_on_the_stream_that_subscribed() -> None:
     hub = sample()
 
     async def scenario() -> None:
@@ -50,7 +52,7 @@ def test_resource_updates_come_on_the_stream_that_asked_for_them() -> None:
     asyncio.run(scenario())
 
 
-def test_leaving_a_stream_ends_it_at_the_server() -> None:
+def test_closing_a_stream_ends_it_at_the_server() -> None:
     hub = sample()
 
     async def scenario() -> None:
@@ -90,5 +92,43 @@ def test_a_server_that_never_acknowledges_a_stream_is_a_remote_error() -> None:
         with pytest.raises(RemoteError, match=r"did not .* within 0\.02 s"):
             async with client.listen(toolsListChanged=True):
                 pytest.fail("nobody acknowledged it")
+
+    asyncio.run(scenario())
+
+
+def acknowledging(*more: dict[str, Any]) -> ScriptedLink:
+    """A link to a server that acknowledges a stream once for each of the further parameters."""
+
+    def answer(message: dict[str, Any]) -> list[Any]:
+        if message["method"] != "subscriptions/listen":
+            return []
+        meta = {"_meta": {SUBSCRIPTION_ID: message["id"]}}
+        return [
+            {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {**meta, **one}}
+            for one in more
+        ]
+
+    return ScriptedLink(answer)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [{"notifications": {"toolsListChanged": True}}, {"notifications": {}}],
+        [{}, {"notifications": {"toolsListChanged": True}}],
+        [{"_meta": ["a", "list"]}, {"notifications": {"toolsListChanged": True}}],
+        [{"notifications": "all"}, {"notifications": {"toolsListChanged": True}}],
+    ],
+    ids=["twice", "without notifications", "no object as _meta", "no object as notifications"],
+)
+def test_the_first_valid_acknowledgement_of_a_stream_counts(more: list[dict[str, Any]]) -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(DEADLINE):
+            link = acknowledging(*more)
+            client = Client(link)
+            await link.open(client.receive)
+            async with client.listen(toolsListChanged=True) as honoured:
+                assert honoured == {"toolsListChanged": True}
+            await client.close()
 
     asyncio.run(scenario())

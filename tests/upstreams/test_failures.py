@@ -1,4 +1,4 @@
-"""A server that cannot be used for one of the usual reasons is one sentence: what, where, and what to do about it."""
+"""The error about an unusable server says in one line what failed, where, and what to do."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.protocol.conftest import asynchronous
-from tests.upstreams.conftest import a_port_without_a_server, answering, response
+from tests.upstreams.conftest import answering, response
 from tests.upstreams.pools import listening, official_app, pooled
 from waypost.config.models import McpConnection
 from waypost.errors import RemoteError
@@ -20,8 +21,8 @@ from waypost.upstreams.transport import UpstreamUnavailable
 HTML = b"<html>Welcome</html>"
 
 
-async def said_of(connection: McpConnection, within: float = 5.0) -> str:
-    """What an operator reads about a server that fails, which is what a caller reads."""
+async def error_about(connection: McpConnection, within: float = 60.0) -> str:
+    """The error about a failing server, the same for operators and callers."""
     async with pooled(connection, start=within) as pool:
         with pytest.raises((UpstreamUnavailable, RemoteError)) as caught:
             await pool.list_tools("up")
@@ -57,20 +58,20 @@ async def said_of(connection: McpConnection, within: float = 5.0) -> str:
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_an_answer_that_is_none(answer: bytes, what: str, to_do: str) -> None:
+def test_an_unusable_answer_is_explained(answer: bytes, what: str, to_do: str) -> None:
     @asynchronous
-    async def told() -> None:
+    async def scenario() -> None:
         async def write(_body: bytes, writer: asyncio.StreamWriter) -> None:
             writer.write(answer)
             await writer.drain()
 
         async with answering(write) as url:
-            said = await said_of(McpConnection(url=url))
+            said = await error_about(McpConnection(url=url))
             assert what in said
             assert to_do in said
             assert url not in said
 
-    told()
+    scenario()
 
 
 @pytest.mark.parametrize(
@@ -82,20 +83,20 @@ def test_an_answer_that_is_none(answer: bytes, what: str, to_do: str) -> None:
         ("https://127.0.0.1:{web}/mcp", "it does not speak TLS", "its url has to begin with http:"),
     ],
 )
-def test_an_address_that_is_wrong(url: str, what: str, to_do: str) -> None:
+def test_a_wrong_address_is_explained(url: str, what: str, to_do: str) -> None:
     @asynchronous
-    async def told() -> None:
+    async def scenario() -> None:
         async with listening(official_app()) as web:
-            place = url.format(port=a_port_without_a_server(), web=web.split(":")[2].split("/")[0])
-            said = await said_of(McpConnection(url=place))
+            place = url.format(port=free_port(), web=web.split(":")[2].split("/")[0])
+            said = await error_about(McpConnection(url=place))
         assert said.startswith('The connection "up" cannot be reached: ')
         assert what in said
         assert to_do in said
 
-    told()
+    scenario()
 
 
-def test_a_certificate_that_is_not_trusted() -> None:
+def test_an_untrusted_certificate_is_explained() -> None:
     untrusted = HttpError(Reason.UNTRUSTED, "its certificate is not trusted: self-signed certificate", sent=False)
     said = str(UpstreamHttpTransport("up", McpConnection(url="https://x/mcp")).to_error(untrusted))
     assert said.endswith("self-signed certificate; let SSL_CERT_FILE name a file with the authority that signed it.")
@@ -112,41 +113,41 @@ def test_a_certificate_that_is_not_trusted() -> None:
         ("sh", ["-c", "kill -9 $$"], "was killed by the signal 9", "check whether its command, with its args"),
     ],
 )
-def test_a_program_that_is_wrong(command: str, args: list[str], what: str, to_do: str) -> None:
+def test_a_wrong_program_is_explained(command: str, args: list[str], what: str, to_do: str) -> None:
     @asynchronous
-    async def told() -> None:
-        said = await said_of(McpConnection(command=command, args=args))
+    async def scenario() -> None:
+        said = await error_about(McpConnection(command=command, args=args))
         assert what in said
         assert to_do in said
 
-    told()
+    scenario()
 
 
 @asynchronous
-async def test_a_program_that_says_nothing_or_something_else(tmp_path: Path) -> None:
+async def test_a_program_that_does_not_speak_mcp_is_explained(tmp_path: Path) -> None:
     for command in ("cat > /dev/null", "while read line; do echo '{\"a\": 1}'; done", "yes"):
-        said = await said_of(McpConnection(command="sh", args=["-c", command]), within=0.5)
-        assert "did not answer within 0.5 s of its start" in said
+        said = await error_about(McpConnection(command="sh", args=["-c", command]), within=1)
+        assert "did not answer within 1 s of its start" in said
         assert "check whether its command is that of an MCP server" in said
-    said = await said_of(McpConnection(command="cat", working_directory=str(tmp_path / "gone")))
+    said = await error_about(McpConnection(command="cat", working_directory=str(tmp_path / "gone")))
     assert said == f'The connection "up" cannot start cat: its workingDirectory {tmp_path / "gone"} does not exist.'
 
 
 @asynchronous
-async def test_the_last_words_of_a_program_tell_no_secret() -> None:
+async def test_secrets_are_redacted_in_the_stderr_of_a_program() -> None:
     crash = ["-c", "import os, sys; print('No entry with', os.environ['PASS'], file=sys.stderr); sys.exit(2)"]
-    said = await said_of(McpConnection(command=sys.executable, args=crash, env={"PASS": "hush-hush"}))
+    said = await error_about(McpConnection(command=sys.executable, args=crash, env={"PASS": "hush-hush"}))
     assert "exit code 2: No entry with [REDACTED]" in said
 
 
 def refused(connection: McpConnection, status: int, reason: str) -> str:
-    """What is said about a response that refuses."""
+    """The error about a refusing response."""
     response = Response()
     response.status, response.reason = status, reason
     return str(UpstreamHttpTransport("up", connection).to_refusal(response))
 
 
-def test_users_with_credentials_of_their_own_learn_how_to_store_them() -> None:
+def test_the_error_for_user_credentials_names_the_login_command() -> None:
     own = McpConnection(url="http://x/mcp", credentials="user")
     assert "`waypost upstreams login up` stores" in refused(own, 401, "Unauthorized")
 

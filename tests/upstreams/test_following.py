@@ -1,4 +1,4 @@
-"""Streams on which servers tell of changes: opened again when they end, for as long as there is a session."""
+"""Change streams of servers are reopened when they end, as long as there is a session."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ CHANGED = "notifications/tools/list_changed"
 OPENED = "notifications/subscriptions/acknowledged"
 
 
-class Ear(Listener):
-    """Writes down what servers say."""
+class RecordingListener(Listener):
+    """A listener that records notifications."""
 
     wants_changes = True
 
@@ -34,7 +34,7 @@ class Ear(Listener):
 
 
 class Cutting:
-    """An app in front of another one whose streams can be cut off."""
+    """A proxy app whose streams can be cancelled."""
 
     def __init__(self, app: Asgi) -> None:
         self._app = app
@@ -52,16 +52,16 @@ class Cutting:
 
 
 @asynchronous
-async def test_a_stream_that_ends_is_opened_again_and_what_was_missed_is_asked_for() -> None:
+async def test_a_stream_that_ends_is_reopened_and_missed_changes_are_reported() -> None:
     hub = Hub("inner", version="1")
-    cutting, ear = Cutting(hub.asgi()), Ear()
+    cutting, ear = Cutting(hub.asgi()), RecordingListener()
     async with listening(cutting) as url:
         connections: dict[str, Connection] = {"up": McpConnection(url=url)}
         pool = Upstreams(connections, Limits(first_pause=0.01))
         pool.listener = ear
         await pool.list_tools("up")
         for number in range(1, 4):
-            await until(lambda: ear.methods.count(OPENED) == number)  # noqa: B023  # it is waited for here
+            await until(lambda: ear.methods.count(OPENED) == number)  # noqa: B023  # evaluated within this iteration
             cutting.streams[-1].cancel()
         await until(lambda: ear.methods.count(CHANGED) == 3)
         hub.tool(name="new")(lambda: "news")
@@ -71,7 +71,7 @@ async def test_a_stream_that_ends_is_opened_again_and_what_was_missed_is_asked_f
 
 
 @asynchronous
-async def test_a_server_that_knows_no_such_streams_is_asked_once() -> None:
+async def test_a_server_without_change_streams_is_asked_once() -> None:
     async def refuse(body: bytes, writer: asyncio.StreamWriter) -> None:
         error = {"code": -32601, "message": "Method not found"}
         writer.write(response(json.dumps({"jsonrpc": "2.0", "id": json.loads(body)["id"], "error": error}).encode()))

@@ -54,7 +54,7 @@ def sample() -> Hub:
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_a_served_hub_is_used_in_every_version(version: str) -> None:
+def test_a_served_hub_works_in_every_version(version: str) -> None:
     async def scenario() -> None:
         async with served(sample()) as url, opened(url, version) as client:
             assert client.server_info.name == "sample"
@@ -68,7 +68,7 @@ def test_a_served_hub_is_used_in_every_version(version: str) -> None:
     asyncio.run(scenario())
 
 
-def test_without_a_version_the_newest_is_spoken_over_http() -> None:
+def test_without_a_version_the_newest_is_used_over_http() -> None:
     async def scenario() -> None:
         async with served(sample()) as url:
             client = await open_client(HttpTransport(url))
@@ -79,7 +79,7 @@ def test_without_a_version_the_newest_is_spoken_over_http() -> None:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_what_comes_before_the_answer_arrives_as_events(version: str) -> None:
+def test_progress_before_the_answer_arrives_as_events(version: str) -> None:
     async def scenario() -> None:
         async with served(sample()) as url, opened(url, version) as client:
             assert (await client.call_with_progress("count")).text == "counted"
@@ -101,7 +101,7 @@ def test_a_long_answer_arrives_as_an_event(size: int, version: str) -> None:
 
 @pytest.mark.parametrize("version", ERAS)
 @pytest.mark.parametrize("title", ["plain", "grüße", "日本語", "two words"])
-def test_a_name_that_no_header_can_carry_arrives(title: str, version: str) -> None:
+def test_a_name_that_does_not_fit_a_header_arrives(title: str, version: str) -> None:
     async def scenario() -> None:
         async with served(sample()) as url, opened(url, version) as client:
             assert (await client.read_resource(f"notes://{title}")).text == f"about {title}"
@@ -111,7 +111,7 @@ def test_a_name_that_no_header_can_carry_arrives(title: str, version: str) -> No
 
 @pytest.mark.parametrize("version", ERAS)
 @pytest.mark.parametrize("region", ["eu", "Zürich"])
-def test_arguments_that_a_tool_wants_in_headers_are_sent_there(region: str, version: str) -> None:
+def test_arguments_declared_as_headers_are_sent_as_headers(region: str, version: str) -> None:
     async def scenario() -> None:
         async with served(sample()) as url, opened(url, version) as client:
             await client.list_tools()
@@ -134,7 +134,7 @@ def test_a_session_ends_with_its_client(version: str) -> None:
     asyncio.run(scenario())
 
 
-def test_changes_are_heard_on_a_stream_that_ends_when_it_is_left() -> None:
+def test_changes_arrive_on_a_listen_stream_that_ends_when_it_is_closed() -> None:
     hub = sample()
 
     async def scenario() -> None:
@@ -150,7 +150,7 @@ def test_changes_are_heard_on_a_stream_that_ends_when_it_is_left() -> None:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_an_answer_that_takes_too_long_is_given_up_at_the_server_too(version: str) -> None:
+def test_a_timeout_cancels_the_call_at_the_server(version: str) -> None:
     hub = sample()
     stopped = asyncio.Event()
 
@@ -164,8 +164,9 @@ def test_an_answer_that_takes_too_long_is_given_up_at_the_server_too(version: st
 
     async def scenario() -> None:
         async with served(hub) as url:
-            client = Client(HttpTransport(url), version=version, patience=1.0)
+            client = Client(HttpTransport(url), version=version)
             await client.open()
+            client._timeout = 1.0  # for this call alone: the client has to open
             with pytest.raises(RemoteError, match="did not answer"):
                 await client.call_tool("wait")
             async with asyncio.timeout(PATIENCE):
@@ -175,7 +176,7 @@ def test_an_answer_that_takes_too_long_is_given_up_at_the_server_too(version: st
     asyncio.run(scenario())
 
 
-def test_headers_go_along_with_every_message() -> None:
+def test_headers_are_sent_with_every_message() -> None:
     seen: list[bytes] = []
 
     async def scenario() -> None:
@@ -198,7 +199,7 @@ def test_headers_go_along_with_every_message() -> None:
     assert b"Authorization: Bearer secret\r\n" in seen[0]
 
 
-def test_closing_twice_or_before_opening_does_no_harm() -> None:
+def test_closing_twice_or_before_opening_is_allowed() -> None:
     async def scenario() -> None:
         link = HttpTransport("http://127.0.0.1:1/mcp")
         await link.close()
@@ -209,7 +210,7 @@ def test_closing_twice_or_before_opening_does_no_harm() -> None:
     asyncio.run(scenario())
 
 
-def test_a_session_whose_server_has_gone_closes_quietly() -> None:
+def test_a_session_closes_silently_after_its_server_has_stopped() -> None:
     async def scenario() -> None:
         async with served(sample()) as url:
             client = Client(HttpTransport(url), version=LATEST_LEGACY)
@@ -219,7 +220,7 @@ def test_a_session_whose_server_has_gone_closes_quietly() -> None:
     asyncio.run(scenario())
 
 
-def test_a_stream_whose_server_has_gone_is_left_quietly() -> None:
+def test_a_stream_closes_silently_after_its_server_has_stopped() -> None:
     async def scenario() -> None:
         async with served(sample()) as url:
             client = Client(HttpTransport(url))

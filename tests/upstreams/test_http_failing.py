@@ -1,4 +1,4 @@
-"""The HTTP link against servers that are no hub."""
+"""The HTTP link against servers that are not a hub."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from tests.upstreams.conftest import DEADLINE, ERAS, a_port_without_a_server, answering, response
+from tests.ports import free_port
+from tests.upstreams.conftest import DEADLINE, ERAS, answering, response
 from tests.upstreams.http_clients import PATIENCE, opened
 from waypost import RemoteError
 from waypost.upstreams.client import Client
@@ -19,7 +20,7 @@ NO_SESSION = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message
 
 
 async def refusal(url: str, version: str) -> RemoteError:
-    """What opening a server says when it fails, which it must do without waiting."""
+    """The error of opening a server, which must fail without waiting."""
     link = HttpTransport(url)
     try:
         with pytest.raises(RemoteError) as caught:
@@ -31,8 +32,8 @@ async def refusal(url: str, version: str) -> RemoteError:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_a_server_that_is_not_there_is_one_sentence(version: str) -> None:
-    url = f"http://127.0.0.1:{a_port_without_a_server()}/mcp"
+def test_an_unreachable_server_is_a_one_line_error(version: str) -> None:
+    url = f"http://127.0.0.1:{free_port()}/mcp"
 
     error = asyncio.run(refusal(url, version))
 
@@ -42,7 +43,7 @@ def test_a_server_that_is_not_there_is_one_sentence(version: str) -> None:
 
 @pytest.mark.parametrize("version", ERAS)
 @pytest.mark.parametrize("url", ["http:///mcp", "http://no host/mcp", "http://127.0.0.1:99999/mcp"])
-def test_a_url_that_leads_nowhere_is_one_sentence(url: str, version: str) -> None:
+def test_an_invalid_url_is_named_in_the_error(url: str, version: str) -> None:
     error = asyncio.run(refusal(url, version))
 
     assert url in error.message
@@ -98,7 +99,7 @@ def test_a_server_that_answers_something_else_is_an_error_at_once(answer: bytes,
     asyncio.run(scenario())
 
 
-def test_a_session_that_the_server_forgot_is_an_error_at_once() -> None:
+def test_an_unknown_session_is_an_error_at_once() -> None:
     async def write(body: bytes, writer: asyncio.StreamWriter) -> None:
         message = json.loads(body) if body else {}
         if message.get("method") == "initialize":
@@ -123,7 +124,7 @@ def test_a_session_that_the_server_forgot_is_an_error_at_once() -> None:
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
-def test_events_are_read_as_they_may_be_written(line_end: bytes) -> None:
+def test_events_are_read_in_every_valid_form(line_end: bytes) -> None:
     async def write(body: bytes, writer: asyncio.StreamWriter) -> None:
         answer = {"jsonrpc": "2.0", "id": json.loads(body)["id"], "result": {"a": 1, "b": 2}}
         first, second = json.dumps(answer, indent=1).encode().split(b"\n", 1)
@@ -139,5 +140,24 @@ def test_events_are_read_as_they_may_be_written(line_end: bytes) -> None:
             reply = await Client(link, patience=PATIENCE).open()
             assert reply == {"a": 1, "b": 2}
             await link.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_malformed_notification_among_events_does_not_fail_the_request() -> None:
+    malformed = b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": []}}'
+
+    async def write(body: bytes, writer: asyncio.StreamWriter) -> None:
+        answer = json.dumps({"jsonrpc": "2.0", "id": json.loads(body)["id"], "result": {"tools": []}}).encode()
+        events = b"".join(b"data: %b\n\n" % message for message in (malformed, answer))
+        writer.write(response(events, kind="text/event-stream"))
+        await writer.drain()
+
+    async def scenario() -> None:
+        async with asyncio.timeout(DEADLINE), answering(write) as url:
+            client = Client(link := HttpTransport(url), patience=PATIENCE)
+            await link.open(client.receive)
+            assert await client.list_tools() == []
+            await client.close()
 
     asyncio.run(scenario())

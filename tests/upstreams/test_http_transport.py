@@ -1,4 +1,4 @@
-"""The HTTP link's own rules: headers, redirections, limits, and what goes on beside the answers."""
+"""The rules of the HTTP link: headers, redirects, limits, and the session stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from waypost.upstreams.http import HttpTransport, UpstreamHttpTransport
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def said(message: dict[str, Any], *more: str) -> bytes:
@@ -65,7 +65,7 @@ def upstream(server: Server, **headers: str) -> UpstreamHttpTransport:
 # Headers
 
 
-def test_a_request_is_one_head_with_what_every_request_says() -> None:
+def test_a_request_has_one_head_with_unique_headers() -> None:
     seen: list[bytes] = []
 
     async def scenario() -> None:
@@ -90,7 +90,7 @@ def test_a_request_is_one_head_with_what_every_request_says() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("X-Key", "a\r\nX-Evil: 1"), ("X Key", "a"), ("", "a"), ("X-Ü", "a")])
-def test_a_header_that_would_break_the_head_is_refused_without_its_value(name: str, value: str) -> None:
+def test_an_invalid_header_is_refused_without_showing_its_value(name: str, value: str) -> None:
     async def scenario() -> None:
         link = UpstreamHttpTransport("up", McpConnection(url="http://127.0.0.1:1/", headers={name: value}))
         with pytest.raises(UpstreamUnavailable, match="holds what no header may hold") as caught:
@@ -105,7 +105,7 @@ def test_a_header_that_would_break_the_head_is_refused_without_its_value(name: s
 
 
 @pytest.mark.parametrize("status", ["307 Temporary Redirect", "308 Permanent Redirect"])
-def test_a_redirection_within_the_server_is_followed_with_everything(status: str) -> None:
+def test_a_redirect_within_the_server_is_followed_with_headers_and_body(status: str) -> None:
     seen: list[bytes] = []
 
     async def converse(talk: Talk) -> None:
@@ -124,7 +124,7 @@ def test_a_redirection_within_the_server_is_followed_with_everything(status: str
     assert b"X-Key: 1\r\n" in second
 
 
-def test_redirections_without_an_end_are_followed_five_times() -> None:
+def test_endless_redirects_are_followed_five_times() -> None:
     seen: list[bytes] = []
 
     async def converse(talk: Talk) -> None:
@@ -142,7 +142,7 @@ def test_redirections_without_an_end_are_followed_five_times() -> None:
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "304 Not Modified"])
-def test_a_redirection_that_would_lose_the_message_is_not_followed(status: str) -> None:
+def test_a_redirect_that_would_drop_the_body_is_not_followed(status: str) -> None:
     async def scenario() -> None:
         async with speaking(always(sent_on("/there", status))) as server, linked(HttpTransport(server.url)) as client:
             with pytest.raises(RemoteError, match=f"answered {status[:3]}, a redirect that is not followed"):
@@ -171,7 +171,7 @@ def test_nothing_is_sent_to_another_origin() -> None:
 # What goes wrong
 
 
-def test_an_answer_over_the_limit_is_refused_in_one_sentence() -> None:
+def test_an_answer_over_the_limit_is_refused() -> None:
     huge = 64 * 1024 * 1024 + 1
     assert huge > http1.MAX_BODY_BYTES
 
@@ -188,7 +188,7 @@ def test_an_answer_over_the_limit_is_refused_in_one_sentence() -> None:
     asyncio.run(scenario())
 
 
-def test_a_server_that_never_comes_to_an_end_is_given_up_when_patience_ends() -> None:
+def test_an_unfinished_response_times_out() -> None:
     async def converse(talk: Talk) -> None:
         await talk.asked()
         await talk.say(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
@@ -196,8 +196,9 @@ def test_a_server_that_never_comes_to_an_end_is_given_up_when_patience_ends() ->
 
     async def scenario() -> None:
         async with speaking(converse) as server:
-            client = Client(HttpTransport(server.url), patience=0.2)
-            with pytest.raises(RemoteError, match=r"did not answer within 0\.2 s"):
+            # The request has to reach the server within it.
+            client = Client(HttpTransport(server.url), patience=1)
+            with pytest.raises(RemoteError, match=r"did not answer within 1 s"):
                 await client.open()
             await server.left.wait()
             await client.close()
@@ -214,9 +215,7 @@ def test_a_server_that_never_comes_to_an_end_is_given_up_when_patience_ends() ->
         (b"HTTP/1.1 429 Slow Down\r\nContent-Length: 0\r\n\r\n", "answered 429: Slow Down", True),
     ],
 )
-def test_a_server_that_cannot_be_used_is_told_from_one_that_refuses(
-    answer: bytes, said_of_it: str, is_delivered: bool
-) -> None:
+def test_an_unusable_response_is_an_unavailable_upstream(answer: bytes, said_of_it: str, is_delivered: bool) -> None:
     async def scenario() -> None:
         async with speaking(once(answer)) as server, linked(upstream(server)) as client:
             with pytest.raises(UpstreamUnavailable, match=said_of_it) as caught:
@@ -227,7 +226,7 @@ def test_a_server_that_cannot_be_used_is_told_from_one_that_refuses(
     asyncio.run(scenario())
 
 
-def test_a_closed_link_says_so() -> None:
+def test_requests_on_a_closed_link_are_errors() -> None:
     async def scenario() -> None:
         async with speaking(always(OK)) as server:
             link = upstream(server)
@@ -246,7 +245,7 @@ def test_a_closed_link_says_so() -> None:
 # Streams
 
 
-def test_an_answer_on_a_stream_is_taken_before_the_stream_ends() -> None:
+def test_an_answer_on_a_stream_is_returned_before_the_stream_ends() -> None:
     async def converse(talk: Talk) -> None:
         answer = {"jsonrpc": "2.0", "id": id_of(await talk.asked()), "result": {"a": 1}}
         await talk.say(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
@@ -263,7 +262,7 @@ def test_an_answer_on_a_stream_is_taken_before_the_stream_ends() -> None:
     asyncio.run(scenario())
 
 
-def test_the_stream_beside_the_answers_is_opened_again_until_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_session_stream_is_reopened_until_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_REOPEN_STREAM_AFTER_S", 0.01)
     seen: list[bytes] = []
     heard: list[bytes] = []

@@ -1,4 +1,4 @@
-"""What a pool tells about its servers, and whom it tells what they say of their own accord."""
+"""The status of the servers of a pool, and the recipients of their notifications."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.upstreams.upstream import Listener
 
 
-class Diary(Listener):
-    """Writes down what it hears."""
+class RecordingListener(Listener):
+    """A listener that records sessions and notifications."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -33,7 +33,7 @@ class Diary(Listener):
 
 
 def turncoats(folder: Path, *names: str) -> dict[str, Connection]:
-    """Connections to servers of their own."""
+    """Connections to separate servers."""
     return {
         name: program("turncoat", str(Turncoat(folder, tool("slow"), tool("change"), name=name).folder))
         for name in names
@@ -41,7 +41,7 @@ def turncoats(folder: Path, *names: str) -> dict[str, Connection]:
 
 
 @asynchronous
-async def test_a_pool_tells_how_it_goes_with_a_server_without_starting_it(tmp_path: Path) -> None:
+async def test_a_pool_reports_the_status_of_a_server_without_starting_it(tmp_path: Path) -> None:
     lost = McpConnection(command=str(tmp_path / "nothing"))
     connections: dict[str, Connection] = {**turncoats(tmp_path, "up"), "lost": lost}
     with nothing_left():
@@ -61,10 +61,10 @@ async def test_a_pool_tells_how_it_goes_with_a_server_without_starting_it(tmp_pa
 
 
 @asynchronous
-async def test_whoever_listens_hears_of_sessions_and_of_changes(tmp_path: Path) -> None:
+async def test_a_listener_is_notified_of_sessions_and_changes(tmp_path: Path) -> None:
     connections = turncoats(tmp_path, "up")
     pool = Upstreams(connections)
-    diary = pool.listener = Diary()
+    diary = pool.listener = RecordingListener()
     await pool.call_tool("up", "change", {"tools": []}, {})
     pool.retire("up")
     await pool.list_tools("up")
@@ -73,14 +73,14 @@ async def test_whoever_listens_hears_of_sessions_and_of_changes(tmp_path: Path) 
 
 
 @asynchronous
-async def test_progress_reaches_the_call_it_is_about_and_no_other(tmp_path: Path) -> None:
+async def test_progress_reaches_only_its_own_call(tmp_path: Path) -> None:
     connections = turncoats(tmp_path, "one", "two")
     pool = Upstreams(connections)
     heard: dict[str, list[Any]] = {"one": [], "two": [], "again": []}
 
     def listening(name: str) -> Any:
-        def take(told: Mapping[str, Any]) -> None:
-            heard[name].append(told["progress"])
+        def take(answer: Mapping[str, Any]) -> None:
+            heard[name].append(answer["progress"])
 
         return take
 

@@ -1,4 +1,4 @@
-"""Servers at which everybody shows a credential of theirs: a session each, so many at most, and nothing is told."""
+"""Servers with a credential for each user: one session per user, a maximum number, and no secrets in errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.upstreams.people import PEOPLE, bearer, guarded, who
 from waypost import RemoteError, ToolError
 from waypost.config.models import McpConnection
 from waypost.upstreams.pool import HUB, Upstreams, with_headers
-from waypost.upstreams.transport import UpstreamUnavailable
+from waypost.upstreams.transport import NamedError, UpstreamUnavailable
 
 Shown = dict[str, dict[str, str]]
 
 
 @asynccontextmanager
 async def pooled(shown: Shown, **options: Any) -> AsyncIterator[Upstreams]:
-    """A pool with one connection, at which people show what is in the mapping."""
+    """A pool with one connection, with the credentials of the mapping."""
 
     async def credentials(principal: str, connection: str) -> Any:
         assert connection == "up"
@@ -38,7 +38,7 @@ async def pooled(shown: Shown, **options: Any) -> AsyncIterator[Upstreams]:
 
 
 @asynchronous
-async def test_everybody_is_who_they_are_in_a_session_of_their_own() -> None:
+async def test_each_principal_has_a_session_with_its_own_credential() -> None:
     async with pooled({name: bearer(name) for name in PEOPLE}) as pool:
         asked = ["ada", "bob", "eve"] * 20
         assert await asyncio.gather(*(who(pool, name) for name in asked)) == asked
@@ -46,7 +46,7 @@ async def test_everybody_is_who_they_are_in_a_session_of_their_own() -> None:
 
 
 @asynchronous
-async def test_whoever_has_no_credential_is_told_how_to_give_one() -> None:
+async def test_a_missing_credential_is_an_error_that_names_the_login_command() -> None:
     async with pooled({"ada": bearer("ada")}) as pool:
         with pytest.raises(ToolError) as caught:
             await who(pool, "bob")
@@ -58,7 +58,7 @@ async def test_whoever_has_no_credential_is_told_how_to_give_one() -> None:
 
 
 @asynchronous
-async def test_the_hub_asks_what_there_is_with_its_own_credential_or_what_is_configured() -> None:
+async def test_the_hub_lists_tools_with_its_own_credential() -> None:
     shown: Shown = {}
     async with pooled(shown) as pool:
         with pytest.raises(RemoteError):
@@ -70,7 +70,7 @@ async def test_the_hub_asks_what_there_is_with_its_own_credential_or_what_is_con
 
 
 @asynchronous
-async def test_a_change_of_a_credential_holds_from_the_next_call_on() -> None:
+async def test_a_changed_credential_is_used_by_the_next_call() -> None:
     shown = {"ada": bearer("ada")}
     async with pooled(shown) as pool:
         assert await who(pool, "ada") == "ada"
@@ -83,7 +83,7 @@ async def test_a_change_of_a_credential_holds_from_the_next_call_on() -> None:
 
 
 @asynchronous
-async def test_of_too_many_sessions_the_one_that_was_not_used_for_the_longest_goes() -> None:
+async def test_the_least_recently_used_session_is_closed() -> None:
     async with pooled({name: bearer(name) for name in PEOPLE}, max_users=2) as pool:
         for name in ("ada", "bob", "ada", "eve"):
             assert await who(pool, name) == name
@@ -93,7 +93,7 @@ async def test_of_too_many_sessions_the_one_that_was_not_used_for_the_longest_go
 
 
 @asynchronous
-async def test_what_is_kept_but_is_no_headers_is_refused() -> None:
+async def test_an_invalid_stored_credential_is_an_error() -> None:
     shown: Any = {"ada": {"Authorization": 5}}
     async with pooled(shown) as pool:
         with pytest.raises(ToolError, match="not a mapping of headers"):
@@ -101,7 +101,7 @@ async def test_what_is_kept_but_is_no_headers_is_refused() -> None:
 
 
 @asynchronous
-async def test_no_calls_are_made_after_the_end() -> None:
+async def test_calls_after_the_stop_are_refused() -> None:
     async with pooled({"ada": bearer("ada")}) as pool:
         assert await who(pool, "ada") == "ada"
         await pool.stop()
@@ -109,30 +109,53 @@ async def test_no_calls_are_made_after_the_end() -> None:
             await who(pool, "ada")
 
 
-def test_headers_of_a_person_win_over_those_that_are_configured_whatever_their_case() -> None:
+def test_headers_of_a_user_replace_configured_ones_case_insensitively() -> None:
     connection = McpConnection(url="http://x", headers={"authorization": "shared", "X-Team": "red"}, credentials="user")
     assert with_headers(connection, {"Authorization": "own"}).headers == {"X-Team": "red", "Authorization": "own"}
 
 
 @asynchronous
-async def test_what_somebody_shows_is_not_told_in_errors() -> None:
+async def test_the_credential_of_a_user_is_redacted_in_errors(caplog: pytest.LogCaptureFixture) -> None:
     async def echo(body: bytes, writer: asyncio.StreamWriter) -> None:
-        error = {"code": -32602, "message": "I do not like key-of-ada-0123456789."}
+        data = {"shown": ["Bearer key-of-ada-0123456789", 5], "key-of-ada-0123456789": True}
+        error = {"code": -32602, "message": "I do not like key-of-ada-0123456789.", "data": data}
         writer.write(response(json.dumps({"jsonrpc": "2.0", "id": json.loads(body)["id"], "error": error}).encode()))
+        await writer.drain()
+
+    async def credentials(principal: str, connection: str) -> Any:
+        return bearer("ada")
+
+    async with answering(echo) as url:
+        connection = McpConnection(url=url, credentials="user")
+        pool = Upstreams({"up": connection}, credentials=credentials)
+        for principal in ("ada", HUB):
+            with pytest.raises(RemoteError) as caught:
+                await who(pool, principal)
+            assert caught.value.message.endswith("I do not like [REDACTED].")
+            assert str(caught.value) == caught.value.message
+            assert caught.value.code == -32602
+            assert caught.value.data == {"shown": ["[REDACTED]", 5], "[REDACTED]": True}
+        assert pool.status("up").reason.endswith("I do not like [REDACTED].")
+        assert "key-of-ada" not in caplog.text
+        await pool.stop()
+
+
+@asynchronous
+async def test_redaction_keeps_the_class_of_an_error() -> None:
+    async def refuse(_body: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(response(b'{"error": "Not key-of-ada-0123456789."}', status="403 Forbidden"))
         await writer.drain()
 
     async def credentials(principal: str, connection: str) -> Any:
         return bearer(principal)
 
-    async with answering(echo) as url:
-        connection = McpConnection(url=url, credentials="user")
-        pool = Upstreams({"up": connection}, credentials=credentials)
-        with pytest.raises(RemoteError) as caught:
+    async with answering(refuse) as url:
+        pool = Upstreams({"up": McpConnection(url=url, credentials="user")}, credentials=credentials)
+        with pytest.raises(NamedError, match=r"answered 403: Not \[REDACTED\]"):
             await who(pool, "ada")
-        assert caught.value.message.endswith("I do not like [REDACTED].")
         await pool.stop()
 
 
-def test_a_program_has_no_headers_to_show() -> None:
+def test_user_credentials_need_a_connection_with_a_url() -> None:
     with pytest.raises(msgspec.ValidationError, match="need a connection with a url"):
         msgspec.convert({"kind": "mcp", "command": "x", "credentials": "user"}, McpConnection)

@@ -1,4 +1,4 @@
-"""Sessions with real servers: started when needed, shared, and gone without a trace."""
+"""Sessions with real servers: started on demand, shared, and closed without leftovers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_server_of_another_project_is_called_over_standard_streams(server: str
 
 
 @pytest.mark.parametrize("sessions_only", [False, True])
-def test_the_official_server_is_called_over_http_in_the_era_it_knows(sessions_only: bool) -> None:
+def test_the_official_server_is_called_over_http_in_the_era_it_supports(sessions_only: bool) -> None:
     async def scenario() -> None:
         app = Recorded(official_app(), sessions_only=sessions_only)
         async with listening(app) as url, pooled(McpConnection(url=url)) as pool:
@@ -77,7 +77,7 @@ def test_headers_of_the_connection_go_with_every_request() -> None:
     asyncio.run(scenario())
 
 
-def test_a_result_is_plain_json_with_what_every_result_has(tmp_path: Path) -> None:
+def test_a_result_is_plain_json(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with pooled(Rough(tmp_path).connection) as pool:
             result = await pool.call_tool("up", "pid", {}, {"key": "k"})
@@ -102,7 +102,7 @@ def test_the_meta_of_a_call_reaches_the_server(tmp_path: Path) -> None:
 # Eras
 
 
-def test_a_server_that_does_not_know_the_newest_era_gets_a_session(tmp_path: Path) -> None:
+def test_a_server_without_the_newest_era_gets_a_session(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
 
     async def scenario() -> None:
@@ -129,7 +129,7 @@ def test_the_era_that_worked_is_remembered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("habit", "processes"), [("crash-at-discover", 2), ("ignore-discover", 1)])
-def test_a_server_that_the_first_question_upsets_gets_a_session_all_the_same(
+def test_a_server_that_crashes_at_or_ignores_discover_gets_a_session(
     habit: str, processes: int, tmp_path: Path
 ) -> None:
     rough = Rough(tmp_path, habit)
@@ -145,7 +145,7 @@ def test_a_server_that_the_first_question_upsets_gets_a_session_all_the_same(
 # Starting
 
 
-def test_nothing_is_started_before_it_is_needed(tmp_path: Path) -> None:
+def test_a_server_is_not_started_before_the_first_call(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
 
     async def scenario() -> None:
@@ -156,7 +156,7 @@ def test_nothing_is_started_before_it_is_needed(tmp_path: Path) -> None:
     assert rough.diary == []
 
 
-def test_first_calls_that_come_together_start_one_session(tmp_path: Path) -> None:
+def test_concurrent_first_calls_start_one_session(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
 
     async def scenario() -> None:
@@ -168,7 +168,7 @@ def test_first_calls_that_come_together_start_one_session(tmp_path: Path) -> Non
     asyncio.run(scenario())
 
 
-def test_whoever_is_cancelled_while_it_starts_leaves_the_start_to_the_others(tmp_path: Path) -> None:
+def test_a_cancelled_caller_does_not_cancel_the_start_for_others(tmp_path: Path) -> None:
     rough = Rough(tmp_path, "ignore-discover")
 
     async def scenario() -> None:
@@ -184,7 +184,7 @@ def test_whoever_is_cancelled_while_it_starts_leaves_the_start_to_the_others(tmp
 
 
 @pytest.mark.parametrize("habit", ["silent", "garbage"])
-def test_a_server_that_never_introduces_itself_is_given_up(habit: str, tmp_path: Path) -> None:
+def test_a_server_that_does_not_initialise_times_out(habit: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with pooled(Rough(tmp_path, habit).connection, start=0.5) as pool:
             with pytest.raises(UpstreamUnavailable, match=r'"up" did not answer within 0.5 s of its start'):
@@ -241,7 +241,7 @@ def test_pauses_between_failed_starts_grow_to_a_limit_and_end_with_a_success(tmp
     asyncio.run(scenario())
 
 
-def test_a_program_that_is_not_there_is_one_sentence() -> None:
+def test_a_missing_program_is_an_error() -> None:
     async def scenario() -> None:
         async with pooled(McpConnection(command="no-such-program")) as pool:
             with pytest.raises(UpstreamUnavailable, match=r'^The connection "up" cannot start no-such-program: '):
@@ -274,7 +274,7 @@ def test_a_web_server_that_is_not_mcp_is_a_remote_error() -> None:
     asyncio.run(scenario())
 
 
-def test_a_gateway_in_front_that_fails_is_a_connection_error() -> None:
+def test_a_bad_gateway_response_is_a_connection_error() -> None:
     async def write(_body: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(response(b"Bad gateway", status="502 Bad Gateway", kind="text/plain"))
         await writer.drain()
@@ -316,7 +316,7 @@ def test_a_changed_connection_gets_a_new_session_and_the_old_one_ends_with_its_c
     asyncio.run(scenario())
 
 
-def test_a_session_that_nobody_uses_is_closed_and_started_again_when_needed(tmp_path: Path) -> None:
+def test_an_idle_session_is_closed_and_started_again_on_demand(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
 
     async def scenario() -> None:
@@ -340,7 +340,7 @@ def test_a_session_with_a_call_under_way_is_not_idle(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_closing_fails_what_is_under_way_and_refuses_what_comes_later(tmp_path: Path) -> None:
+def test_stopping_fails_running_calls_and_refuses_later_ones(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
 
     async def scenario() -> None:
@@ -356,7 +356,7 @@ def test_closing_fails_what_is_under_way_and_refuses_what_comes_later(tmp_path: 
 
 
 @pytest.mark.parametrize("habit", ["silent", "stubborn"])
-def test_closing_while_a_server_starts_leaves_nothing(habit: str, tmp_path: Path) -> None:
+def test_stopping_while_a_server_starts_leaves_no_process(habit: str, tmp_path: Path) -> None:
     rough = Rough(tmp_path, habit)
 
     async def scenario() -> None:
@@ -369,7 +369,7 @@ def test_closing_while_a_server_starts_leaves_nothing(habit: str, tmp_path: Path
     asyncio.run(scenario())
 
 
-def test_one_server_that_hangs_does_not_hold_up_another(tmp_path: Path) -> None:
+def test_a_hanging_server_does_not_delay_another(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     connections: dict[str, Connection] = {
         "bad": Rough(tmp_path / "bad", "silent").connection,

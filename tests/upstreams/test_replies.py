@@ -1,4 +1,4 @@
-"""Replies: what a server answered, as a dict and as attributes in either spelling."""
+"""Replies: answers of a server as a dict and as attributes in both spellings."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_the_meta_member_needs_no_underscore(spelling: str) -> None:
     assert getattr(RESULT, spelling) == {"category": "Maths"}
 
 
-def test_nested_objects_are_replies_too_in_lists_as_well() -> None:
+def test_nested_objects_are_replies_also_in_lists() -> None:
     assert RESULT.structured.total_count == 2
     assert RESULT.structured.rows[0].first_name == "Ada"
     assert RESULT.content[1].type == "image"
 
 
-def test_a_member_that_is_not_there_is_none_as_an_attribute_and_missing_as_a_key() -> None:
+def test_a_missing_member_is_none_as_an_attribute_and_a_key_error_as_a_key() -> None:
     assert RESULT.ttl_ms is None
     with pytest.raises(KeyError):
         RESULT["ttlMs"]
@@ -57,7 +57,7 @@ def test_a_member_that_is_not_there_is_none_as_an_attribute_and_missing_as_a_key
 @pytest.mark.parametrize(
     ("value", "expected"), [({"isError": True}, True), ({"isError": False}, False), ({"content": []}, False)]
 )
-def test_an_answer_says_whether_it_failed(value: dict[str, Any], expected: bool) -> None:
+def test_is_error_is_read_from_the_answer(value: dict[str, Any], expected: bool) -> None:
     reply = Reply.of(value)
 
     assert reply.is_error is expected
@@ -74,17 +74,17 @@ def test_an_answer_says_whether_it_failed(value: dict[str, Any], expected: bool)
         ({}, ""),
     ],
 )
-def test_the_text_of_an_answer_is_that_of_its_blocks(value: dict[str, Any], text: str) -> None:
+def test_the_text_of_an_answer_joins_its_blocks(value: dict[str, Any], text: str) -> None:
     assert Reply.of(value).text == text
 
 
-def test_python_s_own_protocols_are_not_taken_for_members() -> None:
+def test_special_methods_are_not_members() -> None:
     assert not hasattr(RESULT, "__deepcopy__")
     assert copy.deepcopy(RESULT) == RESULT
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=5))
-def test_a_reply_equals_what_it_was_made_of(value: dict[str, Any]) -> None:
+def test_a_reply_equals_its_source(value: dict[str, Any]) -> None:
     assert Reply.of(value) == value
 
 

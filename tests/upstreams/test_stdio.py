@@ -1,4 +1,4 @@
-"""The link to a child process: lines both ways, limits, and an end that leaves nothing behind."""
+"""The link to a child process: lines in both directions, limits, and termination."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
 
 
 class Talk:
-    """A link, what came back over it, and how it was lost."""
+    """A link, the received messages, and the errors of its loss."""
 
     def __init__(self, connection: McpConnection, **options: Any) -> None:
         self.received: list[Any] = []
@@ -78,7 +78,7 @@ def test_messages_are_lines_in_both_directions(run: Run, tmp_path: Path) -> None
     run(scenario())
 
 
-def test_a_message_larger_than_any_pipe_arrives_whole(run: Run, tmp_path: Path) -> None:
+def test_a_message_larger_than_the_pipe_buffer_arrives_complete(run: Run, tmp_path: Path) -> None:
     rough = Rough(tmp_path)
 
     async def scenario() -> None:
@@ -91,7 +91,7 @@ def test_a_message_larger_than_any_pipe_arrives_whole(run: Run, tmp_path: Path) 
     run(scenario())
 
 
-def test_what_is_no_message_goes_to_the_log_in_short_lines(
+def test_output_that_is_not_a_message_is_logged_in_short_lines(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -108,7 +108,7 @@ def test_what_is_no_message_goes_to_the_log_in_short_lines(
     assert {record.levelno for record in caplog.records if record.name == "waypost.upstreams.stdio"} == {logging.DEBUG}
 
 
-def test_a_server_gets_its_own_variables_and_none_of_the_hub_s_secrets(
+def test_a_server_gets_its_own_variables_but_no_secrets_of_the_hub(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WAYPOST_SECRET", "hush")
@@ -127,7 +127,7 @@ def test_a_server_gets_its_own_variables_and_none_of_the_hub_s_secrets(
     run(scenario())
 
 
-def test_a_server_runs_where_it_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_server_runs_in_its_working_directory(run: Run, tmp_path: Path) -> None:
     given, directory = Rough(tmp_path).connection, str(tmp_path.resolve())
     connection = McpConnection(command=given.command, args=given.args, working_directory=directory)
 
@@ -139,7 +139,7 @@ def test_a_server_runs_where_it_is_told(run: Run, tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_whoever_sends_more_than_a_server_reads_waits(run: Run, tmp_path: Path) -> None:
+def test_sending_waits_while_the_server_does_not_read(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with talking(Rough(tmp_path).connection, exit_timeout=0.1) as talk:
             await talk.call("stop-reading")
@@ -160,7 +160,7 @@ def test_whoever_sends_more_than_a_server_reads_waits(run: Run, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("command", ["no-such-program", "/"])
-def test_a_program_that_cannot_be_started_is_one_sentence(run: Run, command: str) -> None:
+def test_a_program_that_cannot_be_started_is_an_error(run: Run, command: str) -> None:
     async def scenario() -> None:
         with nothing_left():
             talk = Talk(McpConnection(command=command))
@@ -172,7 +172,7 @@ def test_a_program_that_cannot_be_started_is_one_sentence(run: Run, command: str
     run(scenario())
 
 
-def test_the_end_of_a_server_is_told_once_with_its_exit_code(run: Run, tmp_path: Path) -> None:
+def test_the_end_of_a_server_is_reported_once_with_its_exit_code(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with talking(Rough(tmp_path).connection) as talk:
             await talk.call("crash")
@@ -187,7 +187,7 @@ def test_the_end_of_a_server_is_told_once_with_its_exit_code(run: Run, tmp_path:
     run(scenario())
 
 
-def test_what_a_server_says_last_is_heard_before_its_end(run: Run, tmp_path: Path) -> None:
+def test_the_last_message_of_a_server_arrives_before_its_end(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with talking(Rough(tmp_path).connection) as talk:
             await talk.call("last-words")
@@ -208,7 +208,7 @@ def test_a_line_that_is_too_long_ends_the_session(run: Run, tmp_path: Path) -> N
     run(scenario())
 
 
-def test_a_flood_is_read_in_slices_and_others_have_their_turn_in_between(run: Run, tmp_path: Path) -> None:
+def test_a_flood_is_read_in_slices_so_that_other_tasks_run(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         turns = 0
         heard: Counter[int] = Counter()
@@ -232,7 +232,7 @@ def test_a_flood_is_read_in_slices_and_others_have_their_turn_in_between(run: Ru
     run(scenario())
 
 
-def test_a_server_that_closes_its_input_gets_nothing_more(run: Run, tmp_path: Path) -> None:
+def test_sending_to_a_server_that_closed_its_input_is_an_error(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with talking(Rough(tmp_path).connection, exit_timeout=0.1) as talk:
             await talk.call("deafen")
@@ -248,7 +248,7 @@ def test_a_server_that_closes_its_input_gets_nothing_more(run: Run, tmp_path: Pa
 # Closing
 
 
-def test_a_server_may_end_by_itself_when_its_input_is_closed(run: Run, tmp_path: Path) -> None:
+def test_a_server_may_exit_when_its_input_is_closed(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with talking(Rough(tmp_path).connection, exit_timeout=DEADLINE) as talk:
             await talk.send("initialize")
@@ -257,7 +257,7 @@ def test_a_server_may_end_by_itself_when_its_input_is_closed(run: Run, tmp_path:
     run(scenario())
 
 
-def test_a_server_that_stays_is_killed_with_all_it_started(run: Run, tmp_path: Path) -> None:
+def test_a_server_that_does_not_exit_is_killed_with_its_children(run: Run, tmp_path: Path) -> None:
     rough = Rough(tmp_path, "stubborn", "with-child")
 
     async def scenario() -> None:
@@ -270,7 +270,7 @@ def test_a_server_that_stays_is_killed_with_all_it_started(run: Run, tmp_path: P
     run(scenario())
 
 
-def test_what_a_crashed_server_started_does_not_outlive_it(run: Run, tmp_path: Path) -> None:
+def test_the_children_of_a_crashed_server_are_killed(run: Run, tmp_path: Path) -> None:
     rough = Rough(tmp_path, "with-child")
 
     async def scenario() -> None:
@@ -299,7 +299,7 @@ def test_a_start_that_is_cancelled_leaves_no_process(run: Run, steps: int, tmp_p
     run(scenario())
 
 
-def test_a_close_that_is_cancelled_still_kills(run: Run, tmp_path: Path) -> None:
+def test_a_cancelled_close_still_kills_the_server(run: Run, tmp_path: Path) -> None:
     rough = Rough(tmp_path, "stubborn")
 
     async def scenario() -> None:
@@ -315,7 +315,7 @@ def test_a_close_that_is_cancelled_still_kills(run: Run, tmp_path: Path) -> None
     run(scenario())
 
 
-def test_closing_twice_or_before_opening_does_no_harm(run: Run, tmp_path: Path) -> None:
+def test_closing_twice_or_before_opening_is_allowed(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with talking(Rough(tmp_path).connection) as talk:
             await talk.link.close()

@@ -1,4 +1,4 @@
-"""A task of a server is looked at as often as the server likes, until it has ended, and not longer than its call."""
+"""A task of a server is polled at the interval of the server until it ends, and no longer than its call."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NEEDED = {"requiredCapabilities": {"extensions": EXTENSION}}
 
 
 def task(status: str = "working", **more: Any) -> Json:
-    """A task as either era shows it."""
+    """A task in the form of either era."""
     return {"taskId": "t1", "status": status, "pollIntervalMs": 20, "pollInterval": 20, **more}
 
 
 class Server:
-    """Says one thing after the other when it is asked how its task stands."""
+    """A server that gives the next state with every poll of its task."""
 
     def __init__(self, version: str, *stands: Json) -> None:
         self._stands: Iterator[Json] = iter(stands)
@@ -38,14 +38,14 @@ class Server:
         self.say: Callable[[str], None] | None = None
         self.ask: client.Ask | None = None
 
-    async def came_to(self) -> Json:
-        """What its task came to."""
+    async def wait_for_result(self) -> Json:
+        """The result of its task."""
         await self.link.open(self.client.receive)
         return await wait_for_task(self.client, task(), {}, None, self.ask, self.say)
 
     @property
     def methods(self) -> list[str]:
-        """What it was asked."""
+        """The requested methods."""
         return [message["method"] for message in self.link.sent]
 
     def _answer(self, message: Json) -> list[Any]:
@@ -59,34 +59,34 @@ class Server:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_what_a_task_says_about_itself_is_told_once(version: str) -> None:
+def test_each_status_message_of_a_task_is_reported_once(version: str) -> None:
     said: list[str] = []
 
     @asynchronous
-    async def told() -> None:
+    async def scenario() -> None:
         first, second = task(statusMessage="Reading."), task(statusMessage="Writing.")
         server = Server(version, first, first, second, task("completed", result=DONE))
         server.say = said.append
-        assert (await server.came_to())["content"] == DONE["content"]
+        assert (await server.wait_for_result())["content"] == DONE["content"]
 
-    told()
+    scenario()
     assert said == ["Reading.", "Writing."]
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_a_task_that_its_server_cancelled_is_an_error_that_says_why(version: str) -> None:
+def test_a_task_that_its_server_cancelled_is_an_error_with_the_reason(version: str) -> None:
     @asynchronous
     async def cancelled() -> None:
         with pytest.raises(RemoteError, match="The task was cancelled: Out of paper"):
-            await Server(version, task("cancelled", statusMessage="Out of paper")).came_to()
+            await Server(version, task("cancelled", statusMessage="Out of paper")).wait_for_result()
 
     cancelled()
 
 
 @asynchronous
-async def test_news_of_a_task_need_no_waiting() -> None:
+async def test_a_status_notification_of_a_task_ends_the_wait() -> None:
     server = Server(LATEST_LEGACY, task(pollInterval=60_000), task("completed"))
-    waiting = asyncio.get_running_loop().create_task(server.came_to())
+    waiting = asyncio.get_running_loop().create_task(server.wait_for_result())
     await until(lambda: server.methods == ["tasks/get"])
     note = b'{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"%b","status":"completed"}}'
     server.client.receive(note % b"other")
@@ -96,7 +96,7 @@ async def test_news_of_a_task_need_no_waiting() -> None:
 
 
 @asynchronous
-async def test_questions_of_a_task_are_answered_once_each() -> None:
+async def test_each_input_request_of_a_task_is_answered_once() -> None:
     asked: list[list[str]] = []
 
     async def ask(questions: Any) -> Json:
@@ -108,17 +108,17 @@ async def test_questions_of_a_task_are_answered_once_each() -> None:
     rest = task("input_required", inputRequests={"two": two, "three": one})
     server = Server(V2026_07_28, both, both, rest, task("completed", result=DONE))
     server.ask = ask
-    await server.came_to()
+    await server.wait_for_result()
     assert asked == [["one", "two"], ["three"]]
     assert [list(sent["params"]["inputResponses"]) for sent in server.link.sent if "update" in sent["method"]] == asked
 
 
 @asynchronous
-async def test_a_task_that_asks_what_nobody_can_answer_is_cancelled() -> None:
+async def test_a_task_that_requests_unsupported_input_is_cancelled() -> None:
     asks = task("input_required", inputRequests={"one": {"method": "roots/list", "params": {}}})
     server = Server(V2026_07_28, asks)
     with pytest.raises(RemoteError, match="requested input that this client does not support"):
-        await server.came_to()
+        await server.wait_for_result()
     await until(lambda: server.methods == ["tasks/get", "tasks/cancel"])
     capabilities = server.link.sent[-1]["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
     assert capabilities == {"extensions": EXTENSION}
@@ -128,21 +128,21 @@ async def test_a_task_that_asks_what_nobody_can_answer_is_cancelled() -> None:
     ("version", "wrong"),
     [*((era, wrong) for era in ERAS for wrong in ({"status": "dreaming"}, {})), (V2026_07_28, {"status": "completed"})],
 )
-def test_what_is_no_task_is_an_error(version: str, wrong: Json) -> None:
+def test_an_invalid_task_is_an_error(version: str, wrong: Json) -> None:
     @asynchronous
     async def refused() -> None:
         with pytest.raises(LookupError):
-            await Server(version, {"taskId": "t1", **wrong}).came_to()
+            await Server(version, {"taskId": "t1", **wrong}).wait_for_result()
 
     refused()
 
 
 @pytest.mark.parametrize("is_back", [True, False])
-def test_a_server_that_cannot_be_reached_is_asked_again(is_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_polled_again(is_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_POLL_S", 0.01)
 
     class Flaky(ScriptedLink):
-        round_trips = True  # as HTTP has them
+        round_trips = True  # as with HTTP
         tries = 0
 
         async def send(self, *given: Any) -> None:
@@ -168,7 +168,7 @@ def test_a_server_that_cannot_be_reached_is_asked_again(is_back: bool, monkeypat
 
 
 def calls(version: str, answer: Callable[[Json], list[Any]], **capabilities: Any) -> tuple[ScriptedLink, RelayClient]:
-    """A client that is introduced to a server."""
+    """A client that is connected to a server."""
     link = ScriptedLink(answer)
     client = RelayClient(link, version=version)
     client.server_capabilities.update(capabilities)
@@ -176,7 +176,7 @@ def calls(version: str, answer: Callable[[Json], list[Any]], **capabilities: Any
 
 
 @asynchronous
-async def test_a_tool_is_called_as_a_task_once_its_server_wants_that() -> None:
+async def test_a_tool_is_called_as_a_task_once_its_server_requires_it() -> None:
     def answer(message: Json) -> list[Any]:
         able = message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
         if able.get("extensions") == EXTENSION:

@@ -1,4 +1,4 @@
-"""Which transport a connection uses, and text in a header, whatever is in it."""
+"""The transport of a connection, and the encoding of text in a header."""
 
 from __future__ import annotations
 
@@ -62,6 +62,6 @@ def test_a_header_value_survives_the_trip(text: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1))
-def test_a_plain_name_is_sent_as_it_is(text: str) -> None:
+def test_a_plain_name_is_sent_unchanged(text: str) -> None:
     if not text.startswith("=?base64?"):
         assert to_header_value(text) == text

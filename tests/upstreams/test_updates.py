@@ -1,4 +1,4 @@
-"""Resources that somebody wants to hear of: the server knows them in its era's way, and its session lasts."""
+"""Resource subscriptions are made at the server in the way of its era, and keep its session open."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TODAY, PICTURE = "notes://today", "notes://picture"
 
 
 class Patient(Listener):
-    """Somebody who needs the session, and keeps what a server says."""
+    """A listener that needs the session and records updates."""
 
     wants_changes = True
 
@@ -38,7 +38,7 @@ class Patient(Listener):
 
 
 def is_known(far: Dated, wanted: set[str]) -> bool:
-    """Whether a server knows what is wanted of it."""
+    """Whether a server has exactly these subscriptions."""
     return far.engine.broadcast.subscribed_uris() == wanted
 
 
@@ -47,7 +47,7 @@ def nothing() -> None:
 
 
 @eras
-def test_a_server_knows_exactly_what_is_wanted(era: str) -> None:
+def test_a_server_has_exactly_the_requested_subscriptions(era: str) -> None:
     @asynchronous
     async def scenario() -> None:
         far, watched, listener = curious(era), ResourceSubscriptions(), Patient()
@@ -66,7 +66,7 @@ def test_a_server_knows_exactly_what_is_wanted(era: str) -> None:
 
 
 @asynchronous
-async def test_the_end_of_a_stream_is_told_unless_it_was_wanted() -> None:
+async def test_the_end_of_a_stream_is_reported_unless_it_was_requested() -> None:
     far, watched, ended = curious(V2026_07_28), ResourceSubscriptions(), asyncio.Event()
     async with listening(far.asgi()) as url, pooled(McpConnection(url=url)) as pool:
         await pool.subscribe("up", watched, {TODAY}, ended.set)
@@ -85,7 +85,7 @@ def sessions(far: Dated) -> int:
 
 
 @asynchronous
-async def test_a_session_that_is_needed_lasts_although_it_makes_no_calls() -> None:
+async def test_a_needed_session_stays_open_without_calls() -> None:
     far, listener = curious(LATEST_LEGACY), Patient()
     async with listening(far.asgi()) as url, pooled(McpConnection(url=url), idle=0.05) as pool:
         pool.listener = listener

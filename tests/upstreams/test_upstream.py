@@ -1,9 +1,11 @@
-"""Servers that hang, or crash again and again: replaced, but not at once for ever."""
+"""Servers that hang or crash repeatedly are replaced, with growing pauses."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tests.upstreams.programs import Rough, is_running
 from waypost.config.models import McpConnection
 from waypost.settings import Server
 from waypost.upstreams import upstream
+from waypost.upstreams.client import Client
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.upstreams.upstream import Limits, RestartBackoff
@@ -24,24 +27,29 @@ LONG = 60.0
 
 
 async def crash(pool: Upstreams) -> str:
-    """What somebody is told who makes the server crash."""
+    """The error of a call that makes the server crash."""
     with pytest.raises(UpstreamUnavailable) as caught:
         await pool.call_tool("up", "crash", {}, {})
     return str(caught.value)
+
+
+async def impatiently(pool: Upstreams, tool: str) -> None:
+    """Call a tool that does not answer; calls that have to succeed have the usual limit."""
+    await pool.request("up", "tools/call", {"name": tool, "arguments": {}}, {}, within=0.3)
 
 
 # Hanging
 
 
 @asynchronous
-async def test_a_process_that_hangs_is_replaced_and_whoever_waits_for_it_is_told(tmp_path: Path) -> None:
+async def test_a_hanging_process_is_replaced_and_its_calls_time_out(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
-    async with pooled(rough.connection, call=0.5, probe=0.2) as pool:
+    async with pooled(rough.connection, probe=1.0) as pool:
         await pool.call_tool("up", "stop-reading", {}, {})
-        first = asyncio.ensure_future(pool.call_tool("up", "pid", {}, {}))
+        first = asyncio.ensure_future(impatiently(pool, "pid"))
         await until(lambda: pool.status("up").calls == 1)
         with pytest.raises(TimeoutError):
-            await pool.call_tool("up", "pid", {}, {})
+            await impatiently(pool, "pid")
         assert isinstance(await failure(first), TimeoutError)
         await until(lambda: pool.status("up").state == "not started")
         result = await pool.call_tool("up", "pid", {}, {})
@@ -67,10 +75,10 @@ async def test_calls_in_a_session_that_is_replaced_fail_rather_than_hang(tmp_pat
 @asynchronous
 async def test_a_server_that_is_only_slow_keeps_its_session(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
-    async with pooled(rough.connection, call=0.2) as pool:
-        other = asyncio.ensure_future(pool.call_tool("up", "wait", {}, {}))
+    async with pooled(rough.connection, probe=LONG) as pool:
+        other = asyncio.ensure_future(impatiently(pool, "wait"))
         with pytest.raises(TimeoutError):
-            await pool.call_tool("up", "wait", {}, {})
+            await impatiently(pool, "wait")
         await until(lambda: "ping" in rough.methods())
         await pool.call_tool("up", "pid", {}, {})
         assert len(rough.numbers()) == 1
@@ -78,7 +86,7 @@ async def test_a_server_that_is_only_slow_keeps_its_session(tmp_path: Path) -> N
 
 
 @asynchronous
-async def test_whoever_gives_up_soon_raises_no_doubts(tmp_path: Path) -> None:
+async def test_an_early_cancellation_does_not_make_the_connection_suspect(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
     async with pooled(rough.connection, suspect=LONG) as pool:
         call = asyncio.ensure_future(pool.call_tool("up", "wait", {}, {}))
@@ -90,7 +98,7 @@ async def test_whoever_gives_up_soon_raises_no_doubts(tmp_path: Path) -> None:
 
 
 class Hanging:
-    """An app in front of another one that may stop answering."""
+    """A proxy app that may stop answering."""
 
     def __init__(self) -> None:
         self.goes_on = asyncio.Event()
@@ -104,7 +112,7 @@ class Hanging:
 
 
 @pytest.mark.parametrize("sessions_only", [False, True])
-def test_a_server_that_hangs_over_http_is_asked_anew_in_either_era(sessions_only: bool) -> None:
+def test_a_server_that_hangs_over_http_is_connected_again_in_both_eras(sessions_only: bool) -> None:
     @asynchronous
     async def scenario() -> None:
         app = Hanging()
@@ -123,11 +131,11 @@ def test_a_server_that_hangs_over_http_is_asked_anew_in_either_era(sessions_only
     scenario()
 
 
-# Crashing again and again
+# Repeated crashes
 
 
 @asynchronous
-async def test_a_server_that_crashes_twice_in_a_short_time_is_left_alone_for_a_while(tmp_path: Path) -> None:
+async def test_a_server_that_crashes_twice_in_a_short_time_is_paused(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
     async with pooled(rough.connection, first_pause=LONG) as pool:
         assert "exit code 3" in await crash(pool)
@@ -141,7 +149,7 @@ async def test_a_server_that_crashes_twice_in_a_short_time_is_left_alone_for_a_w
 
 
 @asynchronous
-async def test_a_listing_in_between_does_not_make_a_crashing_server_a_good_one(tmp_path: Path) -> None:
+async def test_a_listing_between_two_crashes_does_not_reset_the_pause(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
     async with pooled(rough.connection, first_pause=LONG) as pool:
         for _ in range(2):
@@ -152,7 +160,7 @@ async def test_a_listing_in_between_does_not_make_a_crashing_server_a_good_one(t
 
 
 @asynchronous
-async def test_a_server_whose_sessions_last_is_started_again_at_once(tmp_path: Path) -> None:
+async def test_a_server_with_long_sessions_is_restarted_at_once(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
     async with pooled(rough.connection, first_pause=LONG, steady=0.0) as pool:
         for _ in range(3):
@@ -177,7 +185,7 @@ async def test_pauses_double_up_to_the_longest_one() -> None:
 
 
 @asynchronous
-async def test_a_session_that_lasted_ends_the_growth_of_pauses() -> None:
+async def test_a_long_session_resets_the_pause() -> None:
     backoff = RestartBackoff(Limits(first_pause=100, longest_pause=350, steady=0))
     for _ in range(3):
         backoff.start_failed("no")
@@ -188,7 +196,7 @@ async def test_a_session_that_lasted_ends_the_growth_of_pauses() -> None:
 
 
 @asynchronous
-async def test_a_start_that_fails_when_no_caller_waits_any_more_is_no_error_of_the_hub(
+async def test_a_failed_start_without_a_waiting_caller_is_not_logged_as_an_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with pooled(Rough(tmp_path, "silent").connection, start=LONG) as pool:
@@ -203,7 +211,7 @@ async def test_a_start_that_fails_when_no_caller_waits_any_more_is_no_error_of_t
 
 
 @asynchronous
-async def test_a_long_time_for_a_start_is_not_spent_on_an_era_that_the_server_ignores(
+async def test_an_ignored_era_does_not_use_up_the_start_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upstream, "_FIRST_ERA_MAX_S", 0.2)
@@ -212,6 +220,46 @@ async def test_a_long_time_for_a_start_is_not_spent_on_an_era_that_the_server_ig
     assert result["structuredContent"]["pid"] == Rough(tmp_path).numbers()[0]
 
 
-def test_a_server_that_takes_long_to_start_has_until_shortly_before_the_deadline_of_a_call() -> None:
+@asynchronous
+async def test_a_program_that_starts_slower_than_an_era_may_take_is_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, starts = subprocess.Popen, 0
+
+    def start_slowly(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        nonlocal starts
+        starts += 1
+        time.sleep(0.3)
+        return start(*args, **options)
+
+    monkeypatch.setattr(upstream, "_FIRST_ERA_MAX_S", 0.1)
+    monkeypatch.setattr(subprocess, "Popen", start_slowly)
+    async with pooled(Rough(tmp_path).connection, start=1000.0) as pool:
+        await pool.call_tool("up", "pid", {}, {})
+    assert starts == 1
+
+
+@asynchronous
+async def test_a_server_that_is_lost_when_its_time_to_start_is_over_is_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    async def lose(client: Client, *_: object) -> None:
+        nonlocal tries
+        tries += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            client._transport._child._fail("was killed")  # type: ignore[attr-defined]  # of a process
+
+    monkeypatch.setattr(upstream, "negotiate_version", lose)
+    async with pooled(Rough(tmp_path).connection, start=0.3) as pool:
+        with pytest.raises(UpstreamUnavailable, match=r"did not answer within 0\.3 s of its start"):
+            await pool.list_tools("up")
+        assert (tries, pool.status("up").state) == (1, "failed")
+
+
+def test_the_start_timeout_is_shorter_than_the_deadline_of_a_call() -> None:
     deadline_s = Server().tool_timeout_ms / 1000
     assert 20 <= Limits().start < deadline_s

@@ -49,7 +49,7 @@ from waypost.wire.content import (
         ),
     ],
 )
-def test_blocks_have_the_names_of_the_wire_and_leave_out_what_is_not_said(block: Any, wire: dict[str, Any]) -> None:
+def test_blocks_use_wire_names_and_omit_unset_fields(block: Any, wire: dict[str, Any]) -> None:
     assert msgspec.json.decode(msgspec.json.encode(block)) == wire
 
 
@@ -88,7 +88,7 @@ def test_contents_are_text_or_bytes() -> None:
     assert contents("u:x", b"t", "x/y") == BlobContents("u:x", b"t", "x/y")
 
 
-def test_one_block_is_made_of_what_a_handler_may_say() -> None:
+def test_text_embedded_resources_and_links_become_blocks() -> None:
     assert as_block("hi") == Text("hi")
     assert as_block(EmbeddedResource("u:x")) == ResourceBlock(TextContents("u:x", ""))
     link = ResourceLink("u:x", "x")

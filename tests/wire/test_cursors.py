@@ -37,7 +37,7 @@ def test_no_cursor_is_the_beginning() -> None:
     "cursor",
     ["", "a", "!!!", "ä", "Zm9v", base64.b64encode(b"before:a").decode(), base64.b64encode(b"after:\xff").decode()],
 )
-def test_what_was_never_given_out_is_refused_in_one_sentence(cursor: str) -> None:
+def test_an_invalid_cursor_is_refused_in_one_sentence(cursor: str) -> None:
     with pytest.raises(InvalidParams, match="Invalid cursor"):
         decode_cursor(cursor)
 

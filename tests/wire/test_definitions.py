@@ -56,7 +56,5 @@ from waypost.wire.definitions import (
         ),
     ],
 )
-def test_definitions_have_the_names_of_the_wire_and_leave_out_what_is_not_said(
-    definition: Any, wire: dict[str, Any]
-) -> None:
+def test_definitions_use_wire_names_and_omit_unset_fields(definition: Any, wire: dict[str, Any]) -> None:
     assert msgspec.json.decode(msgspec.json.encode(definition)) == wire

@@ -68,13 +68,13 @@ def seen(full: Any, version: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_a_tool_shows_what_its_version_knows(version: str) -> None:
+def test_a_tool_has_only_the_fields_of_its_version(version: str) -> None:
     assert set(seen(TOOL, version)) == KNOWN_OF_A_TOOL[version]
 
 
 @pytest.mark.parametrize("version", ALL)
 @pytest.mark.parametrize("full", [RESOURCE, TEMPLATE, PROMPT], ids=["resource", "template", "prompt"])
-def test_resources_and_prompts_show_what_their_version_knows(full: Any, version: str) -> None:
+def test_resources_and_prompts_have_only_the_fields_of_their_version(full: Any, version: str) -> None:
     later = {"title", "_meta"} if version < V2025_06_18 else set()
     latest = {"icons"} if version < V2025_11_25 else set()
     assert set(seen(full, version)) == set(wire(full)) - later - latest
@@ -126,7 +126,7 @@ def test_plain_text_is_the_same_everywhere(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_sound_is_described_to_those_who_cannot_hear_it(version: str) -> None:
+def test_audio_becomes_text_in_versions_without_audio(version: str) -> None:
     block = wire(downgrade.block(Audio(b"abc", "audio/wav"), version))
     if version == V2024_11_05:
         assert block == {"type": "text", "text": "[audio, audio/wav, 3 bytes]"}
@@ -135,7 +135,7 @@ def test_sound_is_described_to_those_who_cannot_hear_it(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_a_link_is_written_out_for_those_who_do_not_know_links(version: str) -> None:
+def test_a_link_becomes_text_in_versions_without_links(version: str) -> None:
     block = wire(downgrade.block(ResourceLink("u:x", "x", title="X", icons=ICONS), version))
     if version < V2025_06_18:
         assert block == {"type": "text", "text": "x: u:x"}
@@ -145,7 +145,7 @@ def test_a_link_is_written_out_for_those_who_do_not_know_links(version: str) -> 
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_meta_and_dates_are_dropped_for_those_who_do_not_know_them(version: str) -> None:
+def test_meta_and_dates_are_dropped_in_versions_without_them(version: str) -> None:
     text = wire(downgrade.block(Text("x", STAMPED, {"k": 1}), version))
     inner = TextContents("u:x", "t", meta={"k": 1})
     resource = wire(downgrade.block(ResourceBlock(inner, STAMPED, {"k": 1}), version))
@@ -193,5 +193,5 @@ def test_messages_for_a_model_have_one_block_each_before_2025_11_25_and_no_sound
 
     assert downgrade.sampling(said, V2025_11_25) is said
     assert downgrade.sampling(said, V2025_06_18) == apart
-    told = {"type": "text", "text": "[audio, audio/wav]"}
-    assert downgrade.sampling(said, V2024_11_05) == [apart[0], {"role": "user", "content": told}, said[1]]
+    answer = {"type": "text", "text": "[audio, audio/wav]"}
+    assert downgrade.sampling(said, V2024_11_05) == [apart[0], {"role": "user", "content": answer}, said[1]]

@@ -91,7 +91,7 @@ def test_wire_names_are_camel_case() -> None:
         (params.Params, "x"),
     ],
 )
-def test_what_does_not_fit_is_invalid(kind: type[params.Params], given: Any) -> None:
+def test_params_that_do_not_fit_are_invalid(kind: type[params.Params], given: Any) -> None:
     with pytest.raises(InvalidParams, match=r"^Invalid params: .*\.$") as caught:
         read(kind, given)
     assert caught.value.code == -32602
@@ -107,7 +107,7 @@ fragments = st.sampled_from(
 @example(b'{"name":"\xff"}', params.CallTool)
 @example(b'{"name":"\\ud800 and so on"}', params.CallTool)
 @example(b'{"name":"a","arguments":{"n":1e999}}', params.CallTool)
-def test_whatever_a_message_carries_is_read_or_refused(data: bytes, kind: type[params.Params]) -> None:
+def test_any_params_are_read_or_refused(data: bytes, kind: type[params.Params]) -> None:
     try:
         message = parse(b'{"jsonrpc":"2.0","id":1,"method":"m","params":' + data + b"}")
         read_as = message.read(kind)

@@ -42,5 +42,5 @@ def test_data_is_looked_through() -> None:
         ({"a": b"\x00"}, {"a": "AA=="}),
     ],
 )
-def test_whatever_its_text_holds_data_is_encoded(value: Any, sent: Any) -> None:
+def test_data_with_any_text_is_encoded(value: Any, sent: Any) -> None:
     assert msgspec.json.decode(encode_lossy(value)) == sent

@@ -47,5 +47,5 @@ def test_any_other_wish_is_answered_with_the_newest_session_version(version: str
     assert negotiate(version) == LATEST_LEGACY
 
 
-def test_only_what_is_offered_is_agreed_on() -> None:
+def test_only_an_offered_version_is_negotiated() -> None:
     assert negotiate(LATEST_LEGACY, LEGACY[:2]) == LEGACY[1]

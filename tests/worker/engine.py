@@ -1,4 +1,4 @@
-"""A hub with workers of this package, and an engine that says on the wire exactly what a test wants."""
+"""A hub with workers of this package, and an engine that sends exactly the messages of a test."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 
+from tests.ports import free_port
 from tests.workers.wire import Json, address, at_work, hub_for_workers
 from waypost import Hub
 from waypost.worker import InvocationFailed, Reconnecting, Worker, register_worker
@@ -48,18 +49,17 @@ async def failure(answer: Any) -> InvocationFailed:
 
 
 class Scripted:
-    """An engine that only greets workers, and keeps what they say."""
+    """An engine that only greets workers, and records their messages."""
 
     def __init__(self) -> None:
         self.visits: asyncio.Queue[Visit] = asyncio.Queue()
         self.headers: list[dict[str, str]] = []
         self._server: Server | None = None
-        self.port = 0
+        self.port = free_port()  # workers connect again and again while it is closed
 
     async def open(self) -> None:
         """Listen, at the same port as before."""
         self._server = await serve(self._visited, "127.0.0.1", self.port, max_size=None)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Close all connections."""
@@ -70,7 +70,7 @@ class Scripted:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL that workers connect to."""
         return f"ws://127.0.0.1:{self.port}"
 
     async def _visited(self, socket: ServerConnection) -> None:
@@ -89,7 +89,7 @@ class Visit:
         self.socket = socket
 
     async def send(self, kind: str, **fields: Any) -> None:
-        """Say something to the worker."""
+        """Send a message to the worker."""
         await self.socket.send(json.dumps({"type": kind, **fields}))
 
     async def next(self, *kinds: str) -> Json:
@@ -100,7 +100,7 @@ class Visit:
                 return message
 
     async def greeted(self) -> list[Json]:
-        """Everything that a worker says when it connects."""
+        """The messages that a worker sends when it connects."""
         said = []
         while True:
             said.append(await self.next())
@@ -126,4 +126,4 @@ def threaded(url: str, **options: Any) -> Iterator[Worker]:
     try:
         yield worker
     finally:
-        worker.shutdown().result(10)
+        worker.shutdown().result(60)

@@ -39,7 +39,7 @@ class Sdk:
         await self.trigger("engine::functions::list")
 
     async def hear(self, trigger_type: str) -> None:
-        """Keep every payload of a trigger from now on."""
+        """Record every payload of a trigger from now on."""
 
         async def hear(data: Any) -> None:
             self.heard.append(data)

@@ -23,7 +23,7 @@ from waypost.worker import InvocationFailed
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK leaves notes in the home directory."""
+    """Use a temporary home directory, because the SDK writes files to it."""
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
@@ -70,7 +70,7 @@ async def test_a_trigger_of_ours_calls_a_function_of_theirs() -> None:
 
 
 class Late(dict[str, Any]):
-    """Keeps what it is given no sooner than it may."""
+    """A dictionary that stores values only once it is allowed to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ def clock(sdk: Any) -> Any:
 
 
 def tell(ref: Any, sdk: Any) -> Any:
-    """A handler that emits its payload to observers; returns which, and the caller."""
+    """A handler that emits its payload to observers and returns them and the caller."""
 
     def tick(payload: Any) -> Any:
         received = [[one.id, one.args, one.target] for one in ref[0].observers() if one.emit(payload)]
@@ -228,7 +228,7 @@ async def test_a_program_with_hooks_is_the_same_on_both(package: Any) -> None:
 
 
 def keep(seen: list[Any]) -> Any:
-    """A function of theirs that keeps what it is called with."""
+    """A function of theirs that records its payloads."""
 
     async def see(event: Any) -> None:
         seen.append(("theirs", event["function_id"], event["input"]))

@@ -29,7 +29,7 @@ async def two(**options: Any) -> AsyncIterator[tuple[Hub, Worker, Worker]]:
 
 
 @asynchronous
-async def test_a_function_reads_what_its_caller_writes() -> None:
+async def test_a_function_reads_from_a_channel_of_its_caller() -> None:
     async with two() as (hub, one, other):
 
         @other.register_function("other::count")
@@ -49,7 +49,7 @@ async def test_a_function_reads_what_its_caller_writes() -> None:
 
 
 @asynchronous
-async def test_a_function_writes_what_its_caller_reads_piece_by_piece() -> None:
+async def test_a_function_writes_pieces_to_a_channel_of_its_caller() -> None:
     async with two() as (_, one, other):
 
         @other.register_function("other::tell")
@@ -118,8 +118,8 @@ async def test_plain_handlers_use_channels_too() -> None:
         def upper(payload: dict[str, Any]) -> int:
             pieces = list(payload["from"])
             for piece in pieces:
-                payload["to"].write(piece.upper()).result(10)
-            payload["to"].close().result(10)
+                payload["to"].write(piece.upper()).result(60)
+            payload["to"].close().result(60)
             return len(pieces)
 
         await settled(other)
@@ -141,7 +141,7 @@ def test_a_program_without_a_loop_uses_channels_too() -> None:
 
     def plainly(url: str) -> None:
         with threaded(url) as worker:
-            channel = worker.create_channel().result(10)
+            channel = worker.create_channel().result(60)
             channel.writer.write(b"one")
             channel.writer.write(b"two")
             channel.writer.close()

@@ -57,7 +57,7 @@ class Calls:
     ],
 )
 @asynchronous
-async def test_a_handler_is_plain_or_asynchronous_and_takes_what_it_wants(
+async def test_a_handler_is_plain_or_async_and_takes_payload_and_metadata_or_less(
     handler: Callable[..., Any], answer: Any
 ) -> None:
     hub = hub_for_workers()
@@ -236,7 +236,7 @@ async def test_a_void_call_has_no_answer_and_an_enqueued_one_a_receipt() -> None
 
 
 @asynchronous
-async def test_only_so_many_handlers_run_at_once() -> None:
+async def test_the_number_of_concurrent_handlers_is_limited() -> None:
     hub = hub_for_workers()
     running, most, go_on = 0, 0, asyncio.Event()
 
@@ -287,6 +287,27 @@ async def test_large_messages_go_both_ways_and_too_large_ones_are_refused() -> N
 
 
 @asynchronous
-async def test_an_address_that_is_none_is_refused_at_once() -> None:
+async def test_an_invalid_url_is_refused_at_once() -> None:
     with pytest.raises(DefinitionError, match="ws://"):
         register_worker("http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(("part", "what"), [("data", "payload"), ("metadata", "metadata")])
+def test_a_call_that_cannot_be_read_fails_and_is_no_failure_of_the_handler(
+    part: str, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @asynchronous
+    async def scenario() -> None:
+        hub = hub_for_workers()
+        async with at_work(hub), working(hub) as owner, wired(hub) as caller:
+            owner.register_function("a::b", with_metadata)
+            await settled(owner)
+            await caller.introduce("caller")
+            fields = f'"invocation_id":"i","function_id":"a::b","{part}":{{"n":1e999}}'
+            await caller.raw(f'{{"type":"invokefunction",{fields}}}')
+            error = (await caller.next("invocationresult", invocation_id="i"))["error"]
+            assert error["message"].startswith(f"The {what} cannot be read: ")
+            assert "stacktrace" not in error
+            assert "a::b failed" not in caplog.text
+
+    scenario()

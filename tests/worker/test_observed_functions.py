@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from tests.protocol.conftest import asynchronous, until
 from tests.worker.engine import AT_ONCE, failure, owner_and_seer, scripted, settled, threaded, working
@@ -27,7 +28,7 @@ from waypost.worker import (
 
 
 class Clock(ObserveHooks):
-    """Hooks of a function whose worker emits events, and what the hooks were called with."""
+    """Hooks of a function whose worker emits events, and the calls of the hooks."""
 
     delivery = "owner"
 
@@ -37,7 +38,7 @@ class Clock(ObserveHooks):
         self.there: dict[str, Observer] = {}
 
     async def on_observer_added(self, obs: Observer) -> None:
-        """Keep an observer, unless it wants what there is not."""
+        """Record an observer, or refuse it for an unsupported interval."""
         if obs.args.get("every") == 0:
             raise ObserveRejection("NEVER", "every 0 is never")
         if obs.args.get("every") == "ever":
@@ -284,7 +285,7 @@ async def test_the_terms_of_a_function_apply_to_its_observers() -> None:
     "observe", [{"delivery": "sometimes"}, {"args_format": {}}, {"delivers": "owner"}, "owner", {"allow": 1, "on": 2}]
 )
 @asynchronous
-async def test_hooks_that_make_no_sense_are_refused_at_once(observe: Any) -> None:
+async def test_invalid_hooks_are_refused_at_once(observe: Any) -> None:
     async with scripted() as engine, register_worker(engine.url, reconnecting=AT_ONCE) as worker:
         with pytest.raises(DefinitionError):
             worker.register_function("a::b", lambda: None, observe=observe)
@@ -309,7 +310,7 @@ async def test_a_handler_knows_the_call_that_it_answers() -> None:
         seen: list[Any] = []
         b.owner.register_function("plain::one", lambda: seen.append(current_invocation()))
         b.owner.register_function("void::one", lambda: seen.append((current_invocation(), current_invocation())))
-        b.seer.register_function("seer::through", lambda: b.seer.trigger("plain::one").result(10))
+        b.seer.register_function("seer::through", lambda: b.seer.trigger("plain::one").result(60))
         await settled(b.owner)
         await b.seer.trigger("seer::through")
         (call,) = seen
@@ -335,9 +336,17 @@ def test_a_program_without_a_loop_emits_events_too() -> None:
             hooks = Clock()
             tick = worker.register_function("clock::tick", lambda: "called as before", observe=hooks)
             worker.register_function("a::see", lambda event: event)
-            worker.observe({"function_id": "clock::tick"}, "a::see").ready().result(10)
+            worker.observe({"function_id": "clock::tick"}, "a::see").ready().result(60)
             (observer,) = tick.observers()
             assert observer.call("now") == "now"
             assert tick() == "called as before"
 
     scenario()
+
+
+@asynchronous
+async def test_filters_that_read_what_cannot_be_decoded_do_not_match() -> None:
+    async with bench() as b:
+        observer = await b.observed(filters={"metadata.tenant": {"$ne": "t"}})
+        assert observer.wants({"metadata": Raw(b'{"tenant":"u"}')})
+        assert not observer.wants({"metadata": Raw(b"1e999")})

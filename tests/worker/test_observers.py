@@ -19,7 +19,7 @@ from waypost.worker import InvocationFailed, Worker, register_worker
 
 
 class Party:
-    """A worker that offers something, one that observes, and what that has seen."""
+    """A worker that offers a function, one that observes it, and the events it saw."""
 
     def __init__(self, hub: Hub, owner: Worker, seer: Worker) -> None:
         self.hub = hub
@@ -46,12 +46,12 @@ class Party:
         await settled(self.seer)
 
     async def until_seen(self, count: int) -> list[Any]:
-        """What was seen, once it is so much."""
+        """Wait until `count` events were seen, and return them."""
         await until(lambda: len(self.seen) >= count, f"only {self.seen} was seen")
         return self.seen
 
     async def at_rest(self) -> None:
-        """Wait until everything that was on its way has come."""
+        """Wait until no call and no observer runs any more."""
         workers = self.hub.workers
         await until(lambda: workers.calls.running + workers.observers.running == 0, "something still runs")
 
@@ -123,7 +123,7 @@ async def test_an_observer_ends_by_itself_when_it_fired_often_enough() -> None:
 
 
 @asynchronous
-async def test_an_observer_that_the_hub_refuses_says_why() -> None:
+async def test_an_observer_that_the_hub_refuses_has_the_error_code() -> None:
     async with party() as p:
         handle = p.seer.observe({"function_id": "shop::double", "filters": {"input.amount": 5}}, "seer::see")
         assert (await failure(handle.ready())).code == "INVALID_FILTER"
@@ -144,7 +144,7 @@ async def test_an_observer_that_the_hub_refuses_says_why() -> None:
     ],
 )
 @asynchronous
-async def test_an_observer_that_makes_no_sense_is_refused_at_once(source: Any, target: Any, options: Any) -> None:
+async def test_an_invalid_observer_is_refused_at_once(source: Any, target: Any, options: Any) -> None:
     async with party() as p:
         p.seer.observe({"function_id": "a::b"}, "seer::see", {"id": "taken"})
         with pytest.raises(DefinitionError):
@@ -165,7 +165,7 @@ async def test_an_observer_is_there_again_after_a_reconnection() -> None:
 
 
 @asynchronous
-async def test_workers_in_a_namespace_observe_what_is_there() -> None:
+async def test_workers_in_a_namespace_observe_its_functions() -> None:
     hub = hub_for_workers()
     async with at_work(hub), working(hub, namespace="blue") as worker:
         seen: list[Any] = []
@@ -177,7 +177,7 @@ async def test_workers_in_a_namespace_observe_what_is_there() -> None:
 
 
 @asynchronous
-async def test_observers_that_set_each_other_off_come_to_an_end() -> None:
+async def test_a_loop_of_observers_is_bounded() -> None:
     async with party() as p:
         count: list[int] = []
 
@@ -195,12 +195,12 @@ async def test_observers_that_set_each_other_off_come_to_an_end() -> None:
 
 
 @asynchronous
-async def test_a_function_that_is_called_says_so_in_the_calls_it_makes() -> None:
+async def test_a_call_made_by_a_handler_names_its_function_and_its_caller() -> None:
     hub = hub_for_workers()
     async with at_work(hub), working(hub, "middle") as middle, wired(hub) as end, wired(hub) as start:
         await end.send("registerfunction", id="end::of")
         await end.introduce("end", features=["observe.v1"])
-        middle.register_function("middle::of", lambda payload: middle.trigger("end::of", payload).result(10))
+        middle.register_function("middle::of", lambda payload: middle.trigger("end::of", payload).result(60))
         await settled(middle)
         await start.introduce("start", features=["observe.v1"])
         asked = await start.ask("middle::of", 1)
@@ -212,7 +212,7 @@ async def test_a_function_that_is_called_says_so_in_the_calls_it_makes() -> None
 
 
 @asynchronous
-async def test_a_hub_that_may_not_observe_says_so() -> None:
+async def test_a_hub_without_observers_refuses_them_as_unsupported() -> None:
     async with party(workers={"port": 0, "observe": False}) as p:
         handle = p.seer.observe({"function_id": "shop::double"}, "seer::see")
         assert (await failure(handle.ready())).code == "UNSUPPORTED"
@@ -254,8 +254,8 @@ def test_a_program_without_a_loop_observes_too() -> None:
             worker.register_function("a::b", lambda payload: payload)
             worker.register_function("a::see", lambda event: seen.set())
             handle = worker.observe({"function_id": "a::b", "deliver": "input"}, "a::see")
-            handle.ready().result(10)
-            worker.trigger("a::b", 1).result(10)
+            handle.ready().result(60)
+            worker.trigger("a::b", 1).result(60)
             assert seen.wait(60)
             handle.dispose()
 

@@ -36,7 +36,7 @@ async def test_a_skill_and_a_slash_command_reach_the_clients_of_the_hub() -> Non
 
 
 @asynchronous
-async def test_what_the_registry_refuses_is_raised_and_not_tried_again() -> None:
+async def test_a_refusal_of_the_registry_is_raised_and_not_retried() -> None:
     hub = hub_for_workers()
     async with at_work(hub), working(hub, handshake=QUICK) as worker:
         assert "lowercase" in (await failure(worker.publish_skill("Demo", "# demo"))).message

@@ -90,7 +90,7 @@ async def test_a_worker_reattaches_then_registers_then_introduces_itself() -> No
 
 
 @asynchronous
-async def test_calls_without_a_connection_wait_in_a_line_that_is_not_endless() -> None:
+async def test_calls_without_a_connection_wait_in_a_bounded_queue() -> None:
     async with scripted() as engine:
         await engine.close()
         worker = worker_of(engine)
@@ -120,7 +120,7 @@ async def test_a_call_may_time_out_before_there_is_a_connection() -> None:
 
 
 @asynchronous
-async def test_a_worker_that_is_turned_away_stays_away_but_one_refused_function_does_not_matter(
+async def test_a_refused_worker_does_not_reconnect_and_a_refused_function_is_only_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with scripted() as engine:
@@ -181,7 +181,7 @@ async def test_a_token_is_sent_and_a_wrong_one_is_logged(
 
 
 @asynchronous
-async def test_whatever_waits_ends_when_the_worker_is_shut_down() -> None:
+async def test_waiting_calls_end_when_the_worker_is_shut_down() -> None:
     async with scripted() as engine:
         worker = worker_of(engine)
         visit = await engine.visits.get()
@@ -232,7 +232,7 @@ async def test_the_pause_begins_small_again_after_a_connection(caplog: pytest.Lo
 
 
 @asynchronous
-async def test_a_worker_without_an_engine_says_so_in_words_and_tries_again_after_the_first_pause(
+async def test_a_worker_without_an_engine_logs_it_and_retries_after_growing_pauses(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with scripted() as engine:

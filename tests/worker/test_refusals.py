@@ -15,7 +15,7 @@ from waypost.errors import InvocationFailed
 
 
 def named(name: str, payload: Any) -> str:
-    """Who answers."""
+    """The name of the worker that answers."""
     return name
 
 
@@ -31,7 +31,7 @@ def test_a_worker_stands_by_until_the_other_is_gone(observe: bool) -> None:
             assert (set(first.refused), set(second.refused)) == (set(), {"a::b"})
             await first.accepted()
             await first.shutdown()
-            if not observe:  # then only a call tells
+            if not observe:  # then only a call shows it
                 assert await second.trigger("a::b", {}) == "second"
             await second.accepted()
             assert second.refused == frozenset()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cli.shell import serving
+from tests.ports import free_port
 from tests.protocol.conftest import asynchronous, until
 from tests.worker.engine import AT_ONCE, failure, settled, threaded, working
 from tests.workers.wire import address, at_work, hub_for_workers
@@ -126,12 +126,12 @@ async def test_without_a_loop_a_worker_has_a_thread_and_answers_are_waited_for()
         with threaded(url, name="plain") as iii:
             iii.register_function("a::b", lambda payload: [payload, iii.trigger("a::c").result()])
             iii.register_function("a::c", lambda: "c")
-            came_to = [iii.trigger("a::b", 1).result(10), iii.publish_skill("demo", "# demo").result(10)]
+            came_to = [iii.trigger("a::b", 1).result(60), iii.publish_skill("demo", "# demo").result(10)]
             try:
-                iii.trigger("a::nobody").result(10)
+                iii.trigger("a::nobody").result(60)
             except InvocationFailed as error:
                 came_to.append(error.code)
-        iii.shutdown().result(10)
+        iii.shutdown().result(60)
         with pytest.raises(InvocationFailed, match="shut down"):
             iii.trigger("a::b")
         return came_to
@@ -167,13 +167,6 @@ async def test_a_worker_does_not_wait_for_itself() -> None:
             answer.result()
         assert await answer == 1
         assert answer.result() == 1
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 @asynchronous

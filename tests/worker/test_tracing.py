@@ -46,7 +46,7 @@ async def main():
         @middle.register_function("middle::plain")
         def plain(payload):
             known.append(current_invocation())
-            return middle.trigger("end::of", payload).result(10)
+            return middle.trigger("end::of", payload).result(60)
 
         @middle.register_function("middle::fails")
         async def fails():
@@ -88,7 +88,7 @@ print(json.dumps(received))
 
 
 def run(*, with_sdk: bool, said: dict[str, str]) -> Any:
-    """What the program prints."""
+    """The output of the program."""
     given = json.dumps([with_sdk, said])
     done = subprocess.run([sys.executable, "-c", PROGRAM, given], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

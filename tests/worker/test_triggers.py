@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import asynchronous, until
-from tests.worker.engine import settled, working
+from tests.worker.engine import AT_ONCE, scripted, settled, working
 from tests.workers.wire import at_work, hub_for_workers, wired
 from waypost.errors import WaypostError
-from waypost.worker import Bound
+from waypost.worker import Bound, register_worker
 
 
 @asynchronous
@@ -114,7 +114,7 @@ async def test_bindings_of_a_withdrawn_trigger_type_wait_for_another_provider() 
 
 
 @asynchronous
-async def test_a_trigger_whose_function_is_gone_does_no_harm() -> None:
+async def test_firing_a_trigger_whose_function_is_missing_is_ignored() -> None:
     hub = hub_for_workers()
     async with at_work(hub), working(hub) as provider:
         kind = provider.register_trigger_type("p::tick")
@@ -127,7 +127,9 @@ async def test_a_trigger_whose_function_is_gone_does_no_harm() -> None:
 
 
 @asynchronous
-async def test_a_worker_whose_trigger_another_provides_says_so_and_takes_over(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_whose_trigger_another_provides_logs_it_and_takes_over_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     hub = hub_for_workers()
     async with at_work(hub), working(hub, "second") as second:
         async with working(hub, "first") as first:
@@ -138,3 +140,19 @@ async def test_a_worker_whose_trigger_another_provides_says_so_and_takes_over(ca
             said = "this worker does not provide p::tick: The kind of trigger p::tick was not taken"
             await until(lambda: said in caplog.text)
         await until(lambda: waiting.bound)
+
+
+@asynchronous
+async def test_a_binding_that_the_provider_cannot_read_is_refused() -> None:
+    async with scripted() as engine:
+        worker = register_worker(engine.url, reconnecting=AT_ONCE)
+        kind = worker.register_trigger_type("p::tick")
+        visit = await engine.visits.get()
+        await visit.greeted()
+        binding = '"id":"b","trigger_type":"p::tick","function_id":"a::b","config":{"every":1e999}'
+        await visit.socket.send(f'{{"type":"registertrigger",{binding}}}')
+        refused = await visit.next("triggerregistrationresult")
+        assert refused["error"]["code"] == "trigger_registration_failed"
+        assert refused["error"]["message"].startswith("The config cannot be read: ")
+        assert not kind.bound
+        await worker.shutdown()

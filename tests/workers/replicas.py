@@ -11,6 +11,7 @@ import pytest
 
 from tests.workers.wire import at_work
 from waypost import Hub
+from waypost.runtime import runtime
 from waypost.settings import Bus, Settings, WorkerLimits, Workers
 from waypost.testing import TestClient
 
@@ -37,9 +38,13 @@ def settings(request: pytest.FixtureRequest) -> Settings:
 
 
 @asynccontextmanager
-async def replicas(store: str, settings: Settings, number: int = 2, **options: Any) -> AsyncIterator[list[Side]]:
-    """Hubs that are stopped in the end."""
+async def replicas(
+    store: str, settings: Settings, number: int = 2, sweep_s: float = 3600.0, **options: Any
+) -> AsyncIterator[list[Side]]:
+    """Hubs that are stopped at the end; unless they sweep, one learns of changes at another by messages only."""
     async with AsyncExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(runtime, "REFRESH_INTERVAL_S", sweep_s)
         sides = []
         for _ in range(number):
             hub = Hub("replica", version="1", store=store, settings=settings, **options)
@@ -48,7 +53,7 @@ async def replicas(store: str, settings: Settings, number: int = 2, **options: A
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds that no event announces."""
+    """Poll until a condition holds that no event announces."""
     while not holds():  # noqa: ASYNC110
         await asyncio.sleep(0.005)
 

@@ -1,4 +1,4 @@
-"""What workers ask about each other and about the hub."""
+"""The built-in functions by which workers query each other and the hub."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_lists_hide_plumbing_and_can_be_narrowed() -> None:
 
 
 @asynchronous
-async def test_lists_are_given_whatever_is_asked() -> None:
+async def test_functions_are_listed_without_filters_and_invalid_filters_are_errors() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         nothing: list[Any] = [None, [], "x", {"prefix": None, "search": None, "workers": None}]
@@ -62,7 +62,7 @@ async def test_lists_are_given_whatever_is_asked() -> None:
 
 
 @asynchronous
-async def test_workers_are_listed_with_what_they_say_of_themselves() -> None:
+async def test_workers_are_listed_with_the_data_of_their_introduction() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await worker.send("registerfunction", id="a::b")
@@ -111,7 +111,7 @@ async def test_bindings_are_made_listed_and_forgotten_by_calls_too() -> None:
         ("engine::unregister_trigger", {}),
     ],
 )
-def test_what_makes_no_sense_is_an_error_with_a_sentence(function: str, payload: Any) -> None:
+def test_an_invalid_call_is_an_error_with_a_message(function: str, payload: Any) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -131,3 +131,20 @@ async def test_the_description_of_a_function_includes_its_bindings() -> None:
         await worker.offer("a::b")
         info = await worker.result("engine::functions::info", {"function_id": "a::b"})
         assert [bound["id"] for bound in info["registered_triggers"]] == ["t"]
+
+
+@asynchronous
+async def test_lists_can_be_made_however_deep_the_messages_of_workers_are_nested() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as worker, wired(hub) as other:
+        await other.introduce("other")
+        for depth in range(900, 1000):
+            deep = "[" * depth + "]" * depth
+            binding = f'"id":"b{depth}","trigger_type":"none","function_id":"a::b","config":{deep}'
+            await other.raw(f'{{"type":"registertrigger",{binding}}}')
+            await other.raw(f'{{"type":"registerfunction","id":"f{depth}","request_format":{deep}}}')
+            await other.settled()
+        await other.offer("a::b", name="other")
+        assert "a::b" in await functions(worker)
+        assert (await worker.result("engine::functions::info", {"function_id": "a::b"}))["worker_name"] == "other"
+        assert "registered_triggers" in await worker.result("engine::registered-triggers::list")

@@ -1,4 +1,4 @@
-"""Calls from worker to worker, and to what the hub has."""
+"""Calls from worker to worker, and to tools of the hub."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_values_go_there_and_back_as_they_are() -> None:
 
 
 @asynchronous
-async def test_what_comes_beside_the_data_reaches_the_owner() -> None:
+async def test_metadata_trace_and_caller_reach_the_owner() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as caller:
         await owner.send("registerfunction", id="a::b")
@@ -157,7 +157,7 @@ async def test_an_answer_that_is_late_or_from_another_worker_is_dropped() -> Non
 
 
 @asynchronous
-async def test_what_a_caller_waited_for_is_forgotten_when_it_goes() -> None:
+async def test_the_open_calls_of_a_caller_are_forgotten_when_it_disconnects() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner:
         await owner.offer("a::b")
@@ -215,7 +215,7 @@ async def test_a_rule_keeps_a_worker_from_calling_a_function() -> None:
 
 
 @asynchronous
-async def test_a_number_that_json_has_not_is_null_to_others() -> None:
+async def test_a_number_that_is_not_json_is_null_to_others() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as caller:
         await owner.offer("a::b")
@@ -236,3 +236,20 @@ async def test_a_text_with_half_a_character_is_readable_to_others() -> None:
         start = f'{{"type":"invocationresult","invocation_id":"{call["invocation_id"]}","result":'
         await owner.raw(start + r'"half \ud800 of \ud83e\udd8a"}')
         assert (await called).text == "half ? of 🦊"
+
+
+@asynchronous
+async def test_a_payload_that_a_tool_cannot_read_is_an_error_of_the_caller(caplog: pytest.LogCaptureFixture) -> None:
+    hub = hub_for_workers()
+
+    @hub.tool
+    def double(n: float) -> float:
+        return 2 * n
+
+    async with at_work(hub), wired(hub) as caller:
+        await caller.introduce("caller")
+        await caller.raw('{"type":"invokefunction","invocation_id":"i","function_id":"double","data":{"n":1e999}}')
+        error = (await caller.next("invocationresult", invocation_id="i"))["error"]
+        assert error["code"] == "invocation_failed"
+        assert error["message"].startswith("The payload of double cannot be read: ")
+        assert "crashed" not in caplog.text

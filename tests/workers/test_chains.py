@@ -15,6 +15,7 @@ from waypost import Context, Hub
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Principal
 from waypost.capabilities.results import Result
+from waypost.errors import PolicyDenied
 from waypost.policy.rules import Rule
 from waypost.worker import VOID, enqueue
 
@@ -22,6 +23,13 @@ ALICE = Principal("alice", ("agent",), ("pay",), ("write",))
 DENIED = [
     Rule(name="alice", type="allow_list", config={"allow": ["ask__*", "middle__*"]}, principals=("alice",)),
     Rule(name="agents", type="allow_list", config={"allow": ["ask__*", "middle__*"]}, roles=("agent",)),
+    Rule(
+        name="no-shell",
+        type="permission_override",
+        config={"permission": "*"},
+        roles=("agent",),
+        capabilities=("*shell*",),
+    ),
 ]
 
 
@@ -50,7 +58,7 @@ async def offer_relay(wire: Wire, name: str = "ask") -> None:
 
 
 async def act_inside(hub: Hub, wire: Wire, function: str = "shell", **more: Any) -> Json:
-    """How the call of a function ends that a worker makes while it answers alice."""
+    """The result of a call that a worker makes while it answers alice."""
     asking = asyncio.ensure_future(call(hub, "ask__do"))
     received = await wire.next("invokefunction", function_id="ask::do")
     given = {"baggage": received["baggage"], **more}
@@ -61,7 +69,7 @@ async def act_inside(hub: Hub, wire: Wire, function: str = "shell", **more: Any)
 
 
 @pytest.mark.parametrize("rule", DENIED, ids=lambda rule: rule.name)
-def test_what_is_denied_to_a_caller_is_denied_to_the_worker_that_answers_it(rule: Rule) -> None:
+def test_a_tool_denied_to_a_caller_is_denied_to_the_worker_that_answers_it(rule: Rule) -> None:
     @asynchronous
     async def scenario() -> None:
         hub, seen = hub_with_tools(policies=[rule])
@@ -75,7 +83,19 @@ def test_what_is_denied_to_a_caller_is_denied_to_the_worker_that_answers_it(rule
 
 
 @asynchronous
-async def test_what_is_denied_to_a_worker_is_denied_also_when_it_acts_for_a_caller() -> None:
+async def test_a_restriction_of_clients_does_not_hold_for_a_worker_that_answers_one() -> None:
+    rule = Rule(name="no-shell", type="mcp_restriction", config={"tool_pattern": "shell"}, roles=("agent",))
+    hub, seen = hub_with_tools(policies=[rule])
+    async with at_work(hub), wired(hub) as wire:
+        await offer_relay(wire)
+        with pytest.raises(PolicyDenied):
+            await call(hub, "shell")
+        assert "error" not in await act_inside(hub, wire)
+        assert len(seen) == 1
+
+
+@asynchronous
+async def test_a_tool_denied_to_a_worker_is_denied_also_when_it_acts_for_a_caller() -> None:
     rule = Rule(name="ask", type="allow_list", config={"allow": ["ask__*"]}, principals=("worker:ask",))
     hub, _ = hub_with_tools(policies=[rule])
     async with at_work(hub), wired(hub) as wire:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ async def rest(reader: ClientConnection) -> list[str | bytes]:
 
 
 @pytest.mark.parametrize("first", ["reader", "writer"])
-def test_what_is_written_is_read_whichever_end_is_opened_first(first: str) -> None:
+def test_messages_of_a_channel_are_read_in_either_order_of_opening(first: str) -> None:
     written: list[str | bytes] = [b"\x00" * 65_536, "text", b"", "ü", b"\xff" * 65_536, b"end" * 23_000]
 
     @asynchronous
@@ -101,7 +102,7 @@ async def test_a_writer_is_closed_when_its_reader_is_gone() -> None:
 
 
 @asynchronous
-async def test_what_a_reader_sends_is_discarded() -> None:
+async def test_messages_from_a_reader_are_discarded() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         ends = await made(worker)
@@ -114,7 +115,7 @@ async def test_what_a_reader_sends_is_discarded() -> None:
 @pytest.mark.parametrize("size", [100, 1024 * 1024])
 def test_a_writer_that_is_too_fast_waits_for_its_reader(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waypost.workers.sockets._CHECK_INTERVAL_S", 0.02)
-    monkeypatch.setattr("waypost.workers.sockets._SILENCE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("waypost.workers.sockets._SILENCE_TIMEOUT_S", 1.0)  # the writer has to begin within it
     number = 64 * 1024 * 1024 // size if size > 100 else 100_000
 
     @asynchronous
@@ -135,7 +136,7 @@ def test_a_writer_that_is_too_fast_waits_for_its_reader(size: int, monkeypatch: 
                 socket = channel.ends["write"]
                 assert isinstance(socket, Socket)
                 await until(lambda: socket._queue.is_paused)
-                await asyncio.sleep(0.4)
+                await asyncio.sleep(1.2)
                 assert not writing.done()
                 assert channel._unread_bytes < 16 * 1024 * 1024
                 monkeypatch.undo()
@@ -192,8 +193,10 @@ async def test_a_slow_reader_gets_the_last_bytes_too(monkeypatch: pytest.MonkeyP
             async with end(hub, ends["writer"]) as writer:
                 writing = asyncio.create_task(_write(writer, 200, 64 * 1024))
                 read = 0
-                while len(hub.workers.channels):
-                    read += len(await reader.recv())
+                # The last bytes may have come, with the end behind them, before the channel is forgotten.
+                with contextlib.suppress(ConnectionClosedOK):
+                    while len(hub.workers.channels):
+                        read += len(await reader.recv())
                 await writing
             await asyncio.sleep(0.4)
             read += sum(len(item) for item in await rest(reader))

@@ -1,4 +1,4 @@
-"""A function that was refused to a worker becomes its own when the owner's goes."""
+"""A function that was refused to a worker passes to it when the owner disconnects or withdraws it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.protocol.conftest import asynchronous, until
-from tests.workers.watchers import agree, know, observe
+from tests.workers.watchers import agree, introduce_with_observers, observe
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
 from waypost import Hub
 from waypost.testing import TestClient
@@ -22,7 +22,7 @@ class Queue:
         self.first, self.second, self.third = workers
 
     def owner(self, function: str = "a::b") -> str | None:
-        """Who offers the function."""
+        """The name of the worker that offers the function."""
         found = self.hub.workers.functions.get("default", function)
         return None if found is None or found.owner is None else found.owner.name
 
@@ -136,11 +136,11 @@ async def test_a_claim_moves_to_another_namespace_with_its_worker() -> None:
 async def test_observers_follow_a_function_to_its_next_owner() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as first, wired(hub) as second, wired(hub) as seer:
-        await know(first, "a::b", name="first")
+        await introduce_with_observers(first, "a::b", name="first")
         await second.send("registerfunction", id="a::b")
         await second.introduce("second", features=["observe.v1"])
         await second.next("registrationrejected")
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(seer, "s::see", name="seer")
         await observe(seer, "a::b", "s::see")
         await agree(first, "a::b")
         await seer.next("observerstatechanged", state="active")
@@ -157,7 +157,7 @@ async def test_observers_follow_a_function_to_its_next_owner() -> None:
 
 
 @asynchronous
-async def test_what_waits_counts_as_what_is_offered() -> None:
+async def test_waiting_claims_count_as_offered_functions() -> None:
     hub = hub_for_workers(workers={"port": 0, "limits": {"functions": 2}})
     async with at_work(hub), wired(hub) as first, wired(hub) as second:
         await first.offer("a::b", "a::c", name="first")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.outbound.internet import Answer, site
+from tests.ports import free_port
 from tests.protocol.conftest import asynchronous, until
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
 from waypost import Hub
@@ -106,9 +106,7 @@ async def never(request: web.BaseRequest) -> web.Response:
 @asynchronous
 async def test_a_function_at_a_url_fails_as_a_server_does(answer: Answer | None, error_class: str) -> None:
     hub = a_hub(EXECUTORS[0])
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        refused = nobody.getsockname()[1]
     async with site(answer or never) as port, at_work(hub) as client, wired(hub) as worker:
-        url = f"http://127.0.0.1:{refused if answer is None else port}/"
+        url = f"http://127.0.0.1:{free_port() if answer is None else port}/"
         await worker.offer("a::b", invocation={"url": url, "timeout_ms": 200 if answer is never else 10_000})
         assert await submitted(client) == error_class

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,6 +20,8 @@ from tests.workers.test_channels import end, made, rest
 from tests.workers.wire import Wire, address, at_work, hub_for_workers, rows, wired
 from waypost import Hub
 from waypost.workers.calls import CallRunner
+from waypost.workers.functions import Function
+from waypost.workers.tools import PublishedFunctions, find_schema_problem
 
 FLOOD = 5_000
 MAX_CALLS_PER_TURN = 200
@@ -64,7 +67,7 @@ async def raw(hub: Hub) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.Str
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What workers called, as it is taken."""
+    """The functions called by workers, recorded as the hub takes the calls."""
     seen: list[str] = []
     start = CallRunner.start
 
@@ -122,7 +125,7 @@ def test_a_flood_of_calls_shares_the_event_loop_with_other_clients(
 
 
 async def until_answered(reader: asyncio.StreamReader, number: int) -> None:
-    """Read until so many calls are answered."""
+    """Read until `number` calls are answered."""
     mark, rest, seen = b'"invocationresult"', b"", 0
     while seen < number:
         data = await reader.read(1 << 20)
@@ -146,7 +149,7 @@ def with_a_long_answer() -> tuple[Hub, list[int]]:
 
 
 async def at_rest(runs: list[int]) -> int:
-    """Wait until nothing more is run; how often it was."""
+    """Wait until no call runs, and return how many there were."""
     before = -1
     while before != runs[0]:
         before = runs[0]
@@ -199,7 +202,7 @@ async def fill(hub: Hub, caller: Wire, function: str) -> None:
 
 
 @asynchronous
-async def test_what_a_worker_answers_is_read_however_much_waits_for_it() -> None:
+async def test_results_of_a_worker_are_read_while_it_has_unread_messages() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as caller, dial(address(hub), max_size=None) as socket:
         await caller.offer("c::heard", name="caller")
@@ -217,7 +220,7 @@ async def test_what_a_worker_answers_is_read_however_much_waits_for_it() -> None
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_what_is_written_to_a_channel_at_once_is_read_in_order(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_messages_written_to_a_channel_at_once_are_read_in_order(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def scenario() -> None:
         hub = hub_for_workers()
         async with at_work(hub), wired(hub) as worker:
@@ -245,3 +248,110 @@ async def test_calls_before_the_name_are_not_held_without_end(
             if number >= 63:
                 await worker.next("invocationresult", invocation_id=str(number))
         assert len(calls) == 100
+
+
+WIDE = {
+    "type": "object",
+    "properties": {"v": {"anyOf": [{"type": "object", "required": [f"p{n}"]} for n in range(1_000)]}},
+}
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the threads in which schemas were checked, one for each."""
+    threads: list[str] = []
+
+    def note(schema: dict[str, Any]) -> str | None:
+        threads.append(threading.current_thread().name)
+        return find_schema_problem(schema)
+
+    monkeypatch.setattr("waypost.workers.tools.find_schema_problem", note)
+    return threads
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_large_schemas_are_checked_outside_the_loop_and_a_call_right_behind_them_is_made(
+    loop: Callable[[], asyncio.AbstractEventLoop], checked: list[str]
+) -> None:
+    async def scenario() -> None:
+        hub = hub_for_workers()
+        async with at_work(hub) as client, wired(hub) as worker:
+            await worker.introduce()
+            checked.clear()
+            for number in range(5):
+                await worker.send("registerfunction", id=f"a::{number}", request_format=WIDE, response_format=WIDE)
+            call_id = await worker.ask("a::4", {"v": {"p1": 1}})
+            assert (await worker.serve("a::4", {"v": {"p2": 2}}))["data"] == {"v": {"p1": 1}}
+            assert "result" in await worker.next("invocationresult", invocation_id=call_id)
+            await worker.send("unregisterfunction", id="a::0")
+            await worker.send("registerfunction", id="a::5", request_format=WIDE)
+            await worker.introduce("wire")
+            names = {tool["name"] for tool in await client.list_tools()}
+        assert {f"a__{number}" for number in range(1, 6)} <= names
+        assert "a__0" not in names
+        assert len(checked) == 11
+        assert "MainThread" not in checked
+
+    on_loop(loop, scenario)
+
+
+@asynchronous
+async def test_many_functions_are_published_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    published: list[int] = []
+    replace = PublishedFunctions.replace
+
+    def note(self: PublishedFunctions, old: Iterable[Function], new: Iterable[Function]) -> None:
+        published.append(len(list(new)))
+        replace(self, old, new)
+
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as worker:
+        monkeypatch.setattr(PublishedFunctions, "replace", note)
+        # Of two functions with one tool name, that to which the name translates back gets it, in either order.
+        await worker.offer("n::a__0", *(f"n::a::{number}" for number in range(500)), description="d" * 100)
+        tool = hub.core.registry.tools.get("n__a__0")
+        assert tool is not None and tool.definition.title == "n::a::0"
+        assert rows(hub)["functions"] == 501
+    assert max(published) <= 100
+
+
+@asynchronous
+async def test_a_schema_that_was_checked_is_not_checked_again_when_the_function_passes_on(checked: list[str]) -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as first, wired(hub) as second:
+        await first.offer("a::b", name="first", request_format=WIDE)
+        await second.offer("a::b", name="second", request_format=WIDE)
+        await second.next("registrationrejected", function_id="a::b")
+        before = len(checked)
+        await first.send("unregisterfunction", id="a::b")
+        await until(
+            lambda: any("a::b" in worker.functions for worker in hub.workers.connected if worker.name == "second")
+        )
+        assert len(checked) == before
+        assert "MainThread" not in checked[-2:]
+
+
+@asynchronous
+async def test_many_wrong_calls_of_a_worker_get_one_suggestion_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, sought = 0, list[int]()
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        if len(sought) < 50:
+            asyncio.get_running_loop().call_soon(count)
+
+    def note(name: str, *_: Any) -> str:
+        sought.append(turn)
+        return ""
+
+    monkeypatch.setattr("waypost.workers.calls.did_you_mean", note)
+    hub = hub_for_workers()
+    async with at_work(hub), raw(hub) as (reader, writer):
+        count()
+        writer.write(HANDSHAKE)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(frames(*map(call, range(50))))
+        for _ in range(50):
+            await reader.readuntil(b"not found")
+    assert sorted(set(sought)) == sought

@@ -81,7 +81,7 @@ NONSENSE: st.SearchStrategy[Any] = st.recursive(
 
 @settings(max_examples=600, deadline=None)
 @given(FILTERS | NONSENSE, st.lists(DOCUMENTS, max_size=5))
-def test_a_filter_means_what_it_means_to_workers(source: Any, documents: list[dict[str, Any]]) -> None:
+def test_a_filter_agrees_with_the_one_of_workers(source: Any, documents: list[dict[str, Any]]) -> None:
     try:
         expected = theirs({} if source is None else source)
     except FilterError:

@@ -11,13 +11,17 @@ import pytest
 
 from tests.protocol.conftest import asynchronous, until
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
+from waypost.workers.builtins import describe_functions
+from waypost.workers.frames import encode
+from waypost.workers.functions import Call, hosted
+from waypost.workers.tools import in_turns
 from waypost.workers.worker import MAX_PENDING_CALLS
 
 FLOOD = 100_000
 
 
 async def drain(wire: Wire) -> None:
-    """Read and forget whatever comes."""
+    """Read and discard all messages."""
     async for _ in wire.socket:
         pass
 
@@ -104,7 +108,7 @@ async def test_a_flood_of_garbage_delays_no_other_worker() -> None:
 
 
 @asynchronous
-async def test_what_workers_leave_behind_is_nothing_however_often_they_come() -> None:
+async def test_disconnected_workers_leave_nothing_behind() -> None:
     hub = hub_for_workers()
     async with at_work(hub) as client:
         empty, tools = rows(hub), len(hub.registry.tools)
@@ -201,7 +205,7 @@ LARGE = "x" * 3000
 
 
 @asynchronous
-async def test_what_a_worker_registers_is_limited_in_bytes(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_registrations_of_a_worker_are_limited_in_bytes(caplog: pytest.LogCaptureFixture) -> None:
     hub = hub_for_workers(workers={"port": 0, "limits": {"registration_bytes": 4000, "total_bytes": 10_000}})
     async with at_work(hub), wired(hub) as worker:
         await worker.offer("a::large", description=LARGE * 2)
@@ -237,3 +241,50 @@ async def test_a_prompt_is_limited_in_bytes() -> None:
         prompt = {"name": "p", "description": LARGE * 100, "function_id": "a::b"}
         refused = await worker.error("prompts::register", prompt)
         assert "prompt too large" in refused["message"]
+
+
+def test_a_function_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(_payload: object, _call: Call) -> None: ...
+
+    function, measured = hosted("a::f", nothing), []
+
+    def note(frame: object) -> bytes:
+        measured.append(frame)
+        return encode(frame)
+
+    monkeypatch.setattr("waypost.workers.functions.encode", note)
+    assert function.size == function.size == len(encode(function.frame))
+    assert measured == [function.frame]
+
+
+def test_large_functions_are_published_in_several_turns_and_small_ones_together() -> None:
+    async def nothing(_payload: object, _call: Call) -> None: ...
+
+    def parts(count: int, size: int) -> list[int]:
+        functions = [hosted(f"a::f{number}", nothing, description="d" * size) for number in range(count)]
+        return [len(part) for part in in_turns(functions)]
+
+    assert parts(0, 10) == []
+    assert parts(250, 10) == [100, 100, 50]
+    assert parts(10, 20_000) == [3, 3, 3, 1]
+    assert parts(3, 200_000) == [1, 1, 1]
+
+
+@asynchronous
+async def test_a_long_list_of_functions_leaves_turns_for_others() -> None:
+    async def nothing(_payload: object, _call: Call) -> None: ...
+
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    other = asyncio.create_task(count_turns())
+    try:
+        assert len(await describe_functions(hosted(f"a::f{number}", nothing) for number in range(5_000))) == 5_000
+    finally:
+        other.cancel()
+    assert turns >= 9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,11 +10,12 @@ from msgspec import Raw
 
 from tests.protocol.conftest import asynchronous
 from waypost.errors import InvocationFailed
+from waypost.workers.frames import encode
 from waypost.workers.functions import Call, Function, Functions, hosted, is_internal
 
 
 async def echo(payload: Any, call: Call) -> Any:
-    """The payload, and who called."""
+    """The payload and the caller."""
     return [payload, call.sender]
 
 
@@ -47,7 +49,7 @@ def test_a_function_is_found_in_its_namespace_and_the_hubs_everywhere() -> None:
     assert len(table) == len(list(table)) == 4
 
 
-def test_what_another_took_the_place_of_stays_out() -> None:
+def test_removing_a_replaced_function_keeps_its_replacement() -> None:
     table = Functions()
     old, new = hosted("a::b", echo), hosted("a::b", echo)
     table.put(old)
@@ -70,3 +72,25 @@ def test_what_another_took_the_place_of_stays_out() -> None:
 )
 def test_nine_beginnings_are_plumbing(function_id: str, internal: bool) -> None:
     assert is_internal(function_id) is internal
+
+
+@asynchronous
+async def test_a_large_payload_is_decoded_in_a_turn_of_its_own() -> None:
+    turns: list[str] = []
+
+    async def measure(payload: Any, _call: Call) -> int:
+        turns.append("handled")
+        return len(payload)
+
+    async def note_turns() -> None:
+        while True:
+            turns.append("other")
+            await asyncio.sleep(0)
+
+    run = hosted("a::b", measure).run
+    other = asyncio.create_task(note_turns())
+    assert await run(Call("a::b", Raw(b"[1]"))) == Raw(b"1")
+    assert turns == ["handled"]
+    assert await run(Call("a::b", Raw(encode(["x" * 100] * 1_000)))) == Raw(b"1000")
+    other.cancel()
+    assert turns == ["handled", "other", "other", "handled", "other"]

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from tests.outbound.internet import Answer, dialling, site
 from tests.protocol.conftest import asynchronous, until
-from tests.workers.watchers import know, observe
+from tests.workers.watchers import introduce_with_observers, observe
 from tests.workers.wire import Json, Wire, at_work, hub_for_workers, wired
 from waypost import Hub
 from waypost.policy.rules import Rule
@@ -30,7 +30,7 @@ SECRET = "correct horse battery staple"
 
 
 async def echo(request: web.BaseRequest) -> web.Response:
-    """What was asked, as JSON."""
+    """The request, as JSON."""
     headers = {name.lower(): value for name, value in request.headers.items()}
     body = (await request.read()).decode()
     return web.json_response({"method": request.method, "path": request.path_qs, "headers": headers, "body": body})
@@ -119,7 +119,7 @@ def test_an_answer_is_json_or_a_text(body: bytes, content_type: str, answer: Any
 
 
 @asynchronous
-async def test_headers_and_what_comes_beside_the_payload_go_along() -> None:
+async def test_headers_trace_and_metadata_are_sent_with_the_payload() -> None:
     async with scene(echo) as at:
         await at.offer(headers={"X-Team": "blue", "Content-Type": "application/cloudevents+json"})
         metadata = {"tenant": "grün\n", "idempotencyKey": "k-1"}
@@ -132,7 +132,7 @@ async def test_headers_and_what_comes_beside_the_payload_go_along() -> None:
 
 
 @asynchronous
-async def test_what_no_header_can_hold_is_left_out_or_refused() -> None:
+async def test_values_that_are_invalid_in_headers_are_omitted_or_refused() -> None:
     async with scene(echo) as at:
         await at.offer()
         odd = {"traceparent": "a\r\nX-Evil: 1", "baggage": "ü", "metadata": {"idempotencyKey": "a\nb"}}
@@ -217,13 +217,13 @@ async def test_a_status_that_is_an_error_fails_with_the_beginning_of_the_answer(
 
 @asynchronous
 async def test_a_failure_contains_no_secrets() -> None:
-    async def telling(request: web.BaseRequest) -> web.Response:
+    async def reveal_request(request: web.BaseRequest) -> web.Response:
         return web.Response(status=403, text=f"{request.path_qs} {dict(request.headers)}")
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("OUTSIDE_KEY", SECRET)
         environment.setattr(functions, "MAX_QUOTED_CHARACTERS", 5000)
-        async with scene(telling) as at:
+        async with scene(reveal_request) as at:
             await at.offer(
                 path="/?key=query-secret",
                 headers={"X-Pass": "Basic header-secret"},
@@ -271,7 +271,7 @@ async def test_private_addresses_are_refused_unless_they_are_allowed() -> None:
 
 
 @asynchronous
-async def test_a_place_that_is_none_or_cannot_be_reached_is_a_failure() -> None:
+async def test_an_invalid_or_unreachable_url_is_a_failure() -> None:
     async with scene(echo) as at:
         for place in ({"url": "file:///etc/passwd"}, {"url": ""}, {"url": at.base, "method": "BREW"}):
             await at.worker.offer("a::b", invocation=place)
@@ -340,7 +340,7 @@ async def test_it_stays_where_it_is_when_its_worker_moves_and_goes_when_its_work
 @asynchronous
 async def test_its_calls_can_be_observed() -> None:
     async with scene(mirror) as at, wired(at.hub) as watcher:
-        await know(watcher, "see::it", name="watcher")
+        await introduce_with_observers(watcher, "see::it", name="watcher")
         await at.offer()
         assert (await observe(watcher, "a::b", "see::it"))["state"] == "active"
         assert await at.worker.result("a::b", {"n": 1}) == {"n": 1}
@@ -353,7 +353,7 @@ async def test_a_hub_that_stops_lets_go_of_its_connections() -> None:
     async with scene(mirror) as at:
         await at.offer()
         await at.worker.result("a::b", 1)
-        egress = at.hub.workers._http._egress
+        egress = at.hub.workers._registrations._http._egress
         assert egress is not None
         assert egress._http is not None
         await at.hub.stop()

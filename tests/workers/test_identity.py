@@ -80,7 +80,7 @@ async def test_a_hub_that_gets_its_first_key_while_it_runs_has_a_token_for_worke
 
 
 @asynchronous
-async def test_a_configured_token_takes_the_place_of_the_one_that_is_made() -> None:
+async def test_a_configured_token_replaces_the_generated_one() -> None:
     hub = closed_hub(token="mine")
     async with at_work(hub):
         assert hub.workers.made_token is None
@@ -210,7 +210,7 @@ async def test_a_trigger_type_passes_only_to_a_worker_of_the_same_name() -> None
 
 
 @asynchronous
-async def test_what_a_worker_with_a_token_of_its_own_published_stays_its_own_while_it_is_away() -> None:
+async def test_a_document_of_a_worker_with_its_own_token_stays_its_own_while_it_is_away() -> None:
     hub = closed_hub(token="shared", tokens={"mailer": "own"})
     document = {"id": "mail", "skill": "# Mail\n\nHow to mail.\n"}
     async with at_work(hub), wired(hub, **bearer("shared")) as other:

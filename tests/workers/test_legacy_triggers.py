@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.protocol.conftest import asynchronous, until
-from tests.workers.watchers import agree, know, tell
+from tests.workers.watchers import agree, introduce_with_observers, report_event
 from tests.workers.wire import Json, Wire, at_work, hub_for_workers, rows, wired
 
 CLOCK = {"delivery": "owner", "legacy_trigger_type": "clock"}
@@ -18,7 +18,7 @@ async def bind(wire: Wire, binding: str = "b", function: str = "s::see", **more:
 
 
 async def state_of(wire: Wire, binding: str = "b") -> str:
-    """How a binding stands."""
+    """The state of a binding."""
     state: str = (await wire.result("engine::registered-triggers::info", {"id": binding}))["state"]
     return state
 
@@ -27,7 +27,7 @@ async def state_of(wire: Wire, binding: str = "b") -> str:
 async def test_the_owner_sees_the_binding_of_an_observer_and_the_target_only_the_event() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as old:
-        await know(owner, "clock::tick", name="owner", observe=CLOCK)
+        await introduce_with_observers(owner, "clock::tick", name="owner", observe=CLOCK)
         await old.offer("s::see", name="old")
         await bind(old, config={"every": 5}, metadata={"m": 1})
         added = await agree(owner, "clock::tick")
@@ -35,7 +35,7 @@ async def test_the_owner_sees_the_binding_of_an_observer_and_the_target_only_the
         assert (observer["id"], observer["target"], observer["args"]) == ("b", "s::see", {"every": 5})
         assert observer["legacy"] == {"trigger_type": "clock", "config": {"every": 5}}
         await owner.settled()
-        await tell(owner, "clock::tick", "b", input={"time": "noon"})
+        await report_event(owner, "clock::tick", "b", input={"time": "noon"})
         received = await old.next("invokefunction", function_id="s::see")
         assert (received["data"], received["metadata"]) == ({"time": "noon"}, {"m": 1})
         assert not any(message["type"].startswith("observe") for message in old.seen)
@@ -58,7 +58,7 @@ async def test_calls_of_a_function_with_automatic_delivery_are_its_events() -> N
 async def test_a_provider_comes_before_the_substitute_function() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as old, wired(hub) as provider:
-        await know(owner, "clock::tick", name="owner", observe=CLOCK)
+        await introduce_with_observers(owner, "clock::tick", name="owner", observe=CLOCK)
         await old.offer("s::see", name="old")
         await bind(old)
         await agree(owner, "clock::tick")
@@ -77,7 +77,7 @@ async def test_a_provider_comes_before_the_substitute_function() -> None:
 async def test_of_several_functions_for_a_kind_the_first_has_it_and_then_the_next() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as old:
-        await know(owner, "clock::one", "clock::two", name="owner", observe=CLOCK)
+        await introduce_with_observers(owner, "clock::one", "clock::two", name="owner", observe=CLOCK)
         await old.offer("s::see", name="old")
         await bind(old)
         await agree(owner, "clock::one")
@@ -93,7 +93,7 @@ async def test_of_several_functions_for_a_kind_the_first_has_it_and_then_the_nex
 async def test_a_function_that_is_registered_again_keeps_its_bindings() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as old:
-        await know(owner, "clock::tick", name="owner", observe=CLOCK)
+        await introduce_with_observers(owner, "clock::tick", name="owner", observe=CLOCK)
         await old.offer("s::see", name="old")
         await bind(old)
         await agree(owner, "clock::tick")
@@ -107,7 +107,7 @@ async def test_a_function_that_is_registered_again_keeps_its_bindings() -> None:
 async def test_the_next_owner_of_a_function_keeps_its_bindings() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as first, wired(hub) as second, wired(hub) as old:
-        await know(first, "clock::tick", name="first", observe=CLOCK)
+        await introduce_with_observers(first, "clock::tick", name="first", observe=CLOCK)
         await second.send("registerfunction", id="clock::tick", observe=CLOCK)
         await second.introduce("second", features=["observe.v1"])
         await old.offer("s::see", name="old")
@@ -116,7 +116,7 @@ async def test_the_next_owner_of_a_function_keeps_its_bindings() -> None:
         await first.socket.close()
         await agree(second, "clock::tick")
         await second.settled()
-        await tell(second, "clock::tick", "b", input=1)
+        await report_event(second, "clock::tick", "b", input=1)
         assert (await old.next("invokefunction", function_id="s::see"))["data"] == 1
 
 
@@ -124,7 +124,7 @@ async def test_the_next_owner_of_a_function_keeps_its_bindings() -> None:
 async def test_bindings_are_removed_with_their_worker_and_a_refusal_looks_like_that_of_a_provider() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner:
-        await know(owner, "clock::tick", name="owner", observe=CLOCK)
+        await introduce_with_observers(owner, "clock::tick", name="owner", observe=CLOCK)
         async with wired(hub) as old:
             await old.offer("s::see", name="old")
             await bind(old)

@@ -98,8 +98,28 @@ async def test_a_worker_that_reconnects_has_its_name_again_and_no_other_had_it_m
             assert named(hub) == {PLAIN: "pay__send", ("blue", "pay::send"): suffixed}
 
 
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("was_there", [True, False])
 @asynchronous
-async def test_a_function_is_found_by_its_id_whatever_its_tool_is_called() -> None:
+async def test_the_name_of_a_function_that_is_away_never_calls_another(other: tuple[str, str], was_there: bool) -> None:
+    hub = hub_for_workers()
+    suffixed = disambiguate("/".join(other), "pay__send")
+    async with at_work(hub):
+        async with wired(hub) as plain, wired(hub) as second:
+            await offer(plain, *PLAIN)
+            if was_there:
+                await offer(second, *other)
+        await until(lambda: not named(hub))
+        async with wired(hub) as second, wired(hub) as plain:
+            await offer(second, *other)
+            assert named(hub) == {other: suffixed}
+            assert hub.registry.find_tool("pay__send") is None
+            await offer(plain, *PLAIN)
+            assert named(hub) == {PLAIN: "pay__send", other: suffixed}
+
+
+@asynchronous
+async def test_a_function_is_found_by_its_id_under_any_tool_name() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as plain, wired(hub) as other:
         await offer(plain, *PLAIN)
@@ -139,11 +159,11 @@ def test_a_name_that_a_tool_of_the_hub_leaves_is_the_functions_that_had_it(order
                 """A tool of the hub."""
 
             assert "pay__send" not in named(hub).values()
-            received = len(peer.told(CHANGED))
+            received = len(peer.notifications(CHANGED))
             hub.registry.remove([hub.registry.tool("pay__send")])
             await peer.hears(CHANGED, received + 1)
             await idle()
-            assert len(peer.told(CHANGED)) == received + 1
+            assert len(peer.notifications(CHANGED)) == received + 1
             first, *later = order
             assert named(hub)[first] == "pay__send"
             for other in later:
@@ -169,7 +189,7 @@ async def test_a_function_that_leaves_while_the_hub_has_its_name_does_not_get_it
 
 
 @asynchronous
-async def test_a_function_is_not_taken_for_one_of_another_namespace_that_has_its_name() -> None:
+async def test_a_function_is_not_confused_with_one_of_another_namespace() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as guest:
         await offer(guest, "blue", "pay::send")

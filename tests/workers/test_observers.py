@@ -8,7 +8,7 @@ import pytest
 from websockets.asyncio.client import connect as dial
 
 from tests.protocol.conftest import asynchronous, until
-from tests.workers.watchers import agree, know, observe, tell
+from tests.workers.watchers import agree, introduce_with_observers, observe, report_event
 from tests.workers.wire import Wire, address, at_work, hub_for_workers, wired
 from waypost.policy.rules import Rule
 from waypost.workers import observer_registry, observers
@@ -24,7 +24,7 @@ async def active(owner: Wire, seer: Wire, source: str = "a::b", target: str = "s
 
 
 @asynchronous
-async def test_a_hub_says_what_it_can_unless_it_may_not() -> None:
+async def test_a_hub_announces_observers_unless_they_are_turned_off() -> None:
     for given, features in ((True, ["observe.v1"]), (False, None)):
         hub = hub_for_workers(workers={"port": 0, "observe": given})
         async with at_work(hub), dial(address(hub)) as socket:
@@ -41,7 +41,7 @@ async def test_a_worker_that_knows_of_no_observers_sees_nothing_of_them() -> Non
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
         await owner.offer("a::b", name="owner")
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(seer, "s::see", name="seer")
         assert (await observe(seer, "a::b", "s::see"))["state"] == "active"
         asked = await seer.ask("a::b", {"x": 1})
         call = await owner.serve("a::b", 1)
@@ -59,7 +59,7 @@ async def test_a_worker_that_introduces_itself_late_gets_its_observers() -> None
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
         await owner.offer("a::b", name="owner")
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(seer, "s::see", name="seer")
         await observe(seer, "a::b", "s::see", filters={"input.x": {"$eq": 1}})
         await owner.introduce("owner", features=["observe.v1"])
         received = await owner.next("functionregistered", id="a::b")
@@ -77,11 +77,11 @@ async def test_a_worker_that_introduces_itself_late_gets_its_observers() -> None
 
 
 @asynchronous
-async def test_the_same_wish_twice_is_one_observer_and_another_wish_takes_its_place() -> None:
+async def test_a_repeated_observer_is_one_and_a_changed_one_replaces_it() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as seer, wired(hub) as other:
-        await know(seer, "s::see", name="seer")
-        await know(other, name="other")
+        await introduce_with_observers(seer, "s::see", name="seer")
+        await introduce_with_observers(other, name="other")
         assert (await observe(seer, "state::get", "s::see"))["state"] == "active"
         assert (await observe(seer, "state::get", "s::see"))["state"] == "active"
         assert len(hub.workers.observers) == 1
@@ -96,12 +96,12 @@ async def test_the_same_wish_twice_is_one_observer_and_another_wish_takes_its_pl
 
 
 @asynchronous
-async def test_an_owner_that_says_nothing_is_waited_for_only_so_long() -> None:
+async def test_an_observer_fails_if_the_owner_does_not_answer_in_time() -> None:
     hub = hub_for_workers()
     hub.workers.observers.acknowledge_timeout = 0.02
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
-        await know(owner, "a::b", name="owner")
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(owner, "a::b", name="owner")
+        await introduce_with_observers(seer, "s::see", name="seer")
         assert (await observe(seer, "a::b", "s::see"))["state"] == "pending"
         late = await seer.next("observerstatechanged", id="o")
         assert (late["state"], late["reason"]["code"]) == ("error", "OWNER_TIMEOUT")
@@ -110,11 +110,11 @@ async def test_an_owner_that_says_nothing_is_waited_for_only_so_long() -> None:
 
 
 @asynchronous
-async def test_only_the_owner_and_only_its_latest_word_counts() -> None:
+async def test_only_the_owners_answer_to_the_latest_revision_counts() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
-        await know(owner, "a::b", name="owner")
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(owner, "a::b", name="owner")
+        await introduce_with_observers(seer, "s::see", name="seer")
         assert (await observe(seer, "a::b", "s::see"))["state"] == "pending"
         added = await owner.next("observeradded")
         ack = {"function_id": "a::b", "id": "o", "revision": added["revision"]}
@@ -137,16 +137,16 @@ async def test_only_the_owner_and_only_its_latest_word_counts() -> None:
 async def test_only_the_owner_reports_events_to_observers_and_calls_them() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer, wired(hub) as liar:
-        await know(owner, "a::b", name="owner", **OWNED)
-        await know(owner, "a::plain", name="owner")
-        await know(seer, "s::see", "s::other", name="seer")
-        await know(liar, "l::b", name="liar", **OWNED)
+        await introduce_with_observers(owner, "a::b", name="owner", **OWNED)
+        await introduce_with_observers(owner, "a::plain", name="owner")
+        await introduce_with_observers(seer, "s::see", "s::other", name="seer")
+        await introduce_with_observers(liar, "l::b", name="liar", **OWNED)
         await active(owner, seer)
         await active(owner, seer, source="a::plain", observer="plain")
-        await tell(liar, "a::b", "o", input=1)
-        await tell(liar, "l::b", "o", input=1)
-        await tell(owner, "a::plain", "plain", input=1)
-        await tell(owner, "a::b", "plain", "nobody", input=1)
+        await report_event(liar, "a::b", "o", input=1)
+        await report_event(liar, "l::b", "o", input=1)
+        await report_event(owner, "a::plain", "plain", input=1)
+        await report_event(owner, "a::b", "plain", "nobody", input=1)
         for wire in (liar, owner, seer):
             await wire.settled()
         assert seer.seen == []
@@ -157,10 +157,10 @@ async def test_only_the_owner_reports_events_to_observers_and_calls_them() -> No
             (owner, "plain", "NOT_OWNER_DELIVERED"),
         ):
             assert (await wire.error("s::see", 1, activation={"observer_id": observer}))["code"] == code
-        await tell(owner, "a::b", "o", "o", input=7)
+        await report_event(owner, "a::b", "o", "o", input=7)
         assert (await seer.serve("s::see", None))["data"]["input"] == 7
         asked = await owner.ask("s::other", 8, activation={"observer_id": "o"})
-        assert (await seer.serve("s::see", 9))["data"] == 8  # whatever it names, it reaches what the observer named
+        assert (await seer.serve("s::see", 9))["data"] == 8  # the target that it names does not count
         assert (await owner.next("invocationresult", invocation_id=asked))["result"] == 9
         await seer.settled()
         assert seer.seen == []
@@ -170,12 +170,12 @@ async def test_only_the_owner_reports_events_to_observers_and_calls_them() -> No
 async def test_an_owner_deep_in_a_chain_of_observers_may_not_call_further_ones() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
-        await know(owner, "a::b", name="owner", **OWNED)
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(owner, "a::b", name="owner", **OWNED)
+        await introduce_with_observers(seer, "s::see", name="seer")
         await active(owner, seer)
         error = await owner.error("s::see", 1, activation={"observer_id": "o"}, observe_depth=observers.MAX_DEPTH)
         assert error["code"] == "OBSERVE_DEPTH_EXCEEDED"
-        await tell(owner, "a::b", "o", input=1, observe_depth=observers.MAX_DEPTH)
+        await report_event(owner, "a::b", "o", input=1, observe_depth=observers.MAX_DEPTH)
         await owner.settled()
         assert hub.workers.observers.running == 0
 
@@ -185,8 +185,8 @@ async def test_a_function_that_is_offered_again_is_observed_still() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as plain, wired(hub) as owner, wired(hub) as seer:
         await plain.offer("p::b", name="plain")
-        await know(owner, "a::b", name="owner")
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(owner, "a::b", name="owner")
+        await introduce_with_observers(seer, "s::see", name="seer")
         await observe(seer, "p::b", "s::see", "p")
         await active(owner, seer)
         await plain.offer("p::b", name="plain")
@@ -207,9 +207,9 @@ async def test_a_function_that_is_offered_again_is_observed_still() -> None:
 async def test_an_owner_is_notified_of_removed_observers() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner:
-        await know(owner, "a::b", name="owner")
+        await introduce_with_observers(owner, "a::b", name="owner")
         async with wired(hub) as seer:
-            await know(seer, "s::see", name="seer")
+            await introduce_with_observers(seer, "s::see", name="seer")
             await active(owner, seer)
             await active(owner, seer, observer="other")
             await seer.send("unobserve", id="o")
@@ -227,8 +227,8 @@ async def test_a_worker_that_may_not_call_a_function_may_not_observe_it() -> Non
     rule = Rule(name="few", type="allow_list", config={"allow": ["a__c", "s__see"]}, principals=("worker:seer",))
     hub = hub_for_workers(policies=[rule])
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
-        await know(owner, "a::b", "a::c", name="owner")
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(owner, "a::b", "a::c", name="owner")
+        await introduce_with_observers(seer, "s::see", name="seer")
         assert (await observe(seer, "a::b", "s::see"))["error"]["code"] == "FORBIDDEN"
         assert (await observe(seer, "a::c", "s::see", "c"))["state"] == "pending"
         assert "observeradded" not in [one["type"] for one in owner.seen if one.get("function_id") == "a::b"]
@@ -239,7 +239,7 @@ async def test_an_observer_gets_a_call_whose_caller_is_gone_as_stopped() -> None
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
         await owner.offer("a::b", name="owner")
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(seer, "s::see", name="seer")
         await observe(seer, "a::b", "s::see", on="error", capture=["error"])
         async with wired(hub) as caller:
             await caller.introduce("caller")
@@ -253,17 +253,17 @@ async def test_events_beyond_the_limit_are_dropped(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(observers, "MAX_WAITING", 3)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
-        await know(owner, "a::b", name="owner", **OWNED)
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(owner, "a::b", name="owner", **OWNED)
+        await introduce_with_observers(seer, "s::see", name="seer")
         await active(owner, seer, max_in_flight=2)
         for number in range(10):
-            await tell(owner, "a::b", "o", input=number)
+            await report_event(owner, "a::b", "o", input=number)
         await owner.settled()
         assert hub.workers.observers.running == 5
         received = [(await seer.serve("s::see", None))["data"]["input"] for _ in range(5)]
         assert received == [0, 1, 2, 3, 4]
         await until(lambda: hub.workers.observers.running == 0)
-        await tell(owner, "a::b", "o", input=10)
+        await report_event(owner, "a::b", "o", input=10)
         assert (await seer.serve("s::see", None))["data"]["input"] == 10
 
 
@@ -273,7 +273,7 @@ async def test_calls_without_an_answer_are_followed_up_to_a_number(monkeypatch: 
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
         await owner.offer("a::b", name="owner")
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(seer, "s::see", name="seer")
         await observe(seer, "a::b", "s::see")
         for number in range(3):
             await seer.send("invokefunction", function_id="a::b", data=number, action={"type": "void"})
@@ -287,7 +287,7 @@ async def test_calls_without_an_answer_are_followed_up_to_a_number(monkeypatch: 
 async def test_an_observer_gets_a_call_whose_worker_disconnected_as_an_error() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as seer:
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(seer, "s::see", name="seer")
         async with wired(hub) as owner:
             await owner.offer("a::b", name="owner")
             await observe(seer, "a::b", "s::see", on="error", capture=["error"])
@@ -302,7 +302,7 @@ async def test_a_loop_through_a_worker_that_knows_of_no_observers_comes_to_an_en
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as plain, wired(hub) as seer:
         await plain.offer("p::start", "p::again", name="plain")
-        await know(seer, name="seer")
+        await introduce_with_observers(seer, name="seer")
         assert (await observe(seer, "p::start", "p::again"))["state"] == "active"
         await seer.send("invokefunction", function_id="p::start", data={})
         await plain.serve("p::start", None)
@@ -323,7 +323,7 @@ async def test_functions_are_observed_within_their_namespace() -> None:
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
         await owner.send("registerfunction", id="a::b")
         await owner.introduce("owner", namespace="eu")
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(seer, "s::see", name="seer")
         assert (await observe(seer, "a::b", "s::see"))["state"] == "pending"
         target = {"function_id": "s::see"}
         await seer.send("observe", id="eu", source={"function_id": "a::b", "namespace": "eu"}, target=target)
@@ -337,12 +337,12 @@ async def test_functions_are_observed_within_their_namespace() -> None:
 
 
 @asynchronous
-async def test_there_are_only_so_many_observers_and_none_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_observers_are_limited_in_number_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observer_registry, "MAX_OBSERVERS_OF_FUNCTION", 2)
     monkeypatch.setattr(observer_registry, "MAX_OBSERVERS", 3)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as seer:
-        await know(seer, "s::see", name="seer")
+        await introduce_with_observers(seer, "s::see", name="seer")
         answers = [await observe(seer, "state::get", "s::see", f"o-{number}") for number in range(4)]
         assert [answer["state"] for answer in answers] == ["active", "active", "error", "error"]
         assert {answer["error"]["code"] for answer in answers[2:]} == {"TOO_MANY_OBSERVERS"}
@@ -357,7 +357,7 @@ async def test_a_loop_through_a_function_of_the_hub_comes_to_an_end() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
         await owner.offer("p::write", name="owner")
-        await know(seer, name="seer")
+        await introduce_with_observers(seer, name="seer")
         await seer.result("prompts::register", {"name": "loop", "description": "d", "function_id": "p::write"})
         assert (await observe(seer, "p::write", "prompts::mcp-get", deliver="output"))["state"] == "active"
         asked = await seer.ask("prompts::mcp-get", {"name": "loop"})

@@ -30,7 +30,7 @@ async def status(hub: Hub, path: str = "", **options: Any) -> int:
 
 
 def guarded() -> Hub:
-    """A hub whose workers show a token."""
+    """A hub whose workers need a token."""
     return hub_for_workers(workers={"port": 0, "token": TOKEN})
 
 
@@ -74,7 +74,7 @@ async def test_web_pages_of_other_hosts_are_refused() -> None:
 
 
 @asynchronous
-async def test_what_workers_measure_is_taken_and_forgotten() -> None:
+async def test_telemetry_of_workers_is_accepted_and_discarded() -> None:
     hub = hub_for_workers()
     async with at_work(hub):
         async with dial(f"{address(hub)}/otel") as telemetry:
@@ -110,11 +110,11 @@ def test_a_port_that_can_be_reached_from_outside_needs_a_token() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "LOCALHOST", "0:0:0:0:0:0:0:1", "[::1]"])
-def test_a_port_on_loopback_needs_no_token_however_it_is_written(host: str) -> None:
+def test_a_port_on_loopback_needs_no_token_in_any_notation(host: str) -> None:
     assert hub_for_workers(workers={"host": host, "port": 0}).workers.address is None
 
 
-def test_a_setting_that_is_none_is_refused() -> None:
+def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(DefinitionError, match="no setting 'prot' for workers; there are host, port, token"):
         _ = hub_for_workers(workers={"prot": 1}).workers
 
@@ -191,3 +191,17 @@ async def test_connections_without_a_handshake_make_room_for_workers() -> None:
             await until(lambda: len(hub.workers._port._sockets) <= 6)
         for writer in writers:
             writer.close()
+
+
+def test_refused_tokens_are_logged_at_most_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    @asynchronous
+    async def scenario() -> None:
+        hub = guarded()
+        async with at_work(hub):
+            for _ in range(3):
+                assert await status(hub, "/", additional_headers={"Authorization": "Bearer wrong"}) == 401
+
+    scenario()
+    (said,) = [one.getMessage() for one in caplog.records if "refused for their token" in one.getMessage()]
+    assert "count=1" in said
+    assert "had a wrong token" in said

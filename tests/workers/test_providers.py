@@ -24,7 +24,7 @@ class Bench:
 
     @property
     def provider(self) -> str:
-        """Who provides the kind."""
+        """The name of the worker that provides the kind."""
         return "".join(kind.worker.name for kind in self.hub.workers.triggers.types if kind.worker is not None)
 
 
@@ -110,7 +110,7 @@ async def test_a_provider_that_registers_its_trigger_type_again_keeps_it() -> No
 
 
 @asynchronous
-async def test_what_is_waited_for_counts_as_what_is_provided() -> None:
+async def test_waiting_claims_count_as_provided_trigger_types() -> None:
     async with bench(trigger_types=1) as b:
         await b.second.send("registertriggertype", id="other", description="")
         await b.second.send("registertriggertype", id="tick", description="newer")

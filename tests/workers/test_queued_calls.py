@@ -25,7 +25,7 @@ async def put_back(hub: Hub) -> None:
 
 
 async def looked_for(hub: Hub, receipt: str, times: int) -> None:
-    """Wait until a call was tried so often without a worker for it."""
+    """Wait until a call was tried so many times without a worker for it."""
     job = await hub.store.jobs.get("workers", receipt)
     assert job is not None
     until_then = job.version + 2 * times
@@ -36,7 +36,7 @@ async def looked_for(hub: Hub, receipt: str, times: int) -> None:
 
 
 def given_up(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the log says of calls that were given up."""
+    """The log messages about calls that were given up."""
     return [record.getMessage() for record in caplog.records if "given up" in record.getMessage()]
 
 
@@ -72,7 +72,7 @@ async def test_a_call_for_later_needs_a_queue() -> None:
 
 
 @asynchronous
-async def test_what_fails_is_tried_again_and_given_up_after_a_few_times(
+async def test_a_failed_call_is_retried_and_given_up_after_a_few_attempts(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("waypost.workers.calls._RETRY_DELAYS_S", (0.01,))
@@ -93,7 +93,7 @@ async def test_what_fails_is_tried_again_and_given_up_after_a_few_times(
 
 
 @asynchronous
-async def test_a_call_waits_for_its_function_and_counts_nothing_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_for_a_function_does_not_count_as_an_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waypost.workers.calls._MIN_POSTPONE_S", 0.001)
     monkeypatch.setattr("waypost.workers.calls._MAX_POSTPONE_S", 0.01)
     hub = hub_for_workers()
@@ -155,7 +155,7 @@ async def test_a_queued_call_without_a_worker_is_made_after_a_restart(
 
 
 @asynchronous
-async def test_what_was_being_done_when_the_hub_stopped_is_done_again(tmp_path: Path) -> None:
+async def test_a_call_that_ran_when_the_hub_stopped_is_made_again(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/kept.db"
     hub = hub_for_workers(store=store)
     async with at_work(hub), wired(hub) as owner:
@@ -180,3 +180,17 @@ async def test_many_calls_for_later_are_all_made() -> None:
         for one in asked:
             await caller.next("invocationresult", invocation_id=one)
         await until(lambda: not hub.workers.calls.queue._jobs)
+
+
+@asynchronous
+async def test_no_more_queued_calls_run_at_once_than_the_limit() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as owner, wired(hub) as caller:
+        await owner.offer("a::b")
+        for number in range(40):
+            await caller.result("a::b", number, **QUEUED)
+        unanswered = [await owner.next("invokefunction") for _ in range(16)]
+        for _ in range(24):
+            await owner.answer(unanswered.pop(0), None)
+            unanswered.append(await owner.next("invokefunction"))
+            assert len(hub.workers.calls.queue._jobs) <= 16

@@ -51,7 +51,7 @@ FIELD = {"name": "n", "type": "number", "description": "How many", "required": T
         ),
     ],
 )
-def test_whatever_a_worker_says_becomes_the_schema_of_an_object(given: Any, schema: Any) -> None:
+def test_any_format_of_a_worker_becomes_the_schema_of_an_object(given: Any, schema: Any) -> None:
     assert input_schema(given) == schema
 
 
@@ -70,7 +70,7 @@ def test_an_answer_has_a_schema_where_it_is_an_object(given: Any, schema: Any) -
     assert output_schema(given) == schema
 
 
-def test_what_is_nested_without_end_is_cut() -> None:
+def test_a_deeply_nested_format_is_cut() -> None:
     field: dict[str, Any] = {"name": "f", "type": "object"}
     for _ in range(500):
         field = {"name": "f", "type": "object", "body": [field]}
@@ -84,7 +84,7 @@ FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": 
 
 
 @asynchronous
-async def test_what_a_worker_calls_another_with_is_checked_where_the_function_declares_a_schema() -> None:
+async def test_payloads_between_workers_are_checked_if_the_function_declares_a_schema() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as caller:
         await owner.offer("a::typed", name="owner", request_format=FORM)
@@ -101,7 +101,7 @@ async def test_what_a_worker_calls_another_with_is_checked_where_the_function_de
 
 
 @asynchronous
-async def test_events_of_triggers_are_passed_on_whatever_the_function_declares() -> None:
+async def test_events_of_triggers_are_not_checked_against_the_schema() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner:
         await owner.offer("a::typed", name="owner", request_format=FORM)

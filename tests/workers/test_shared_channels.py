@@ -20,12 +20,12 @@ from waypost.settings import Settings
 
 
 def url(hub: Hub, ref: Json, direction: Literal["read", "write"]) -> str:
-    """Where an end of a channel is opened at a hub."""
+    """The URL of an end of a channel at a hub."""
     return f"{address(hub)}/ws/channels/{ref['channel_id']}?key={ref['access_key']}&dir={direction}"
 
 
 @pytest.mark.parametrize("is_reader_remote", [True, False])
-def test_what_is_written_at_one_replica_is_read_at_the_other(
+def test_messages_written_at_one_replica_are_read_at_the_other(
     postgres_url: str, settings: Settings, is_reader_remote: bool
 ) -> None:
     async def scenario() -> None:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.nats import nats_url as nats_url
 from tests.postgres import postgres_server as postgres_server
 from tests.postgres import postgres_url as postgres_url
 from tests.workers.replicas import Side, replicas, run, until
 from tests.workers.replicas import settings as settings
 from tests.workers.wire import Wire, wired
-from waypost.runtime import runtime
 from waypost.settings import Settings
-
-
-@pytest.fixture(autouse=True)
-def no_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a message can tell a replica of a change."""
-    monkeypatch.setattr(runtime, "REFRESH_INTERVAL_S", 3600.0)
 
 
 async def bound(side: Side, *ids: str) -> None:
@@ -25,8 +16,8 @@ async def bound(side: Side, *ids: str) -> None:
     await until(lambda: {one.id.rpartition("/")[2] for one in side.hub.workers.triggers.bindings} == set(ids))
 
 
-async def hears_nothing_more(worker: Wire) -> None:
-    """A worker was called no further time."""
+async def assert_not_called_again(worker: Wire) -> None:
+    """Check that the worker was not called again."""
     await worker.settled()
     assert not [message for message in worker.seen if message["type"] == "invokefunction"]
 
@@ -46,12 +37,12 @@ def test_a_change_of_state_at_one_replica_fires_at_the_other_once(postgres_url: 
             call = await here.next("invokefunction", function_id="desk::seen")
             assert (call["data"]["event_type"], call["data"]["new_value"]) == ("state:created", 1)
             assert await here.result("state::get", {"scope": "s", "key": "k"}) == 1
-            await hears_nothing_more(here)
+            await assert_not_called_again(here)
 
             await here.result("state::update", {"scope": "s", "key": "k", "ops": [{"type": "increment"}]})
             call = await here.next("invokefunction", function_id="desk::seen")
             assert call["data"]["new_value"] == 2
-            await hears_nothing_more(here)
+            await assert_not_called_again(here)
 
     run(scenario())
 
@@ -127,7 +118,7 @@ def test_a_skill_that_is_published_at_one_replica_is_announced_to_workers_of_bot
             for worker, name in ((here, "one"), (there, "two")):
                 call = await worker.next("invokefunction", function_id=f"{name}::heard")
                 assert call["data"] == {"op": "register", "id": "guide"}
-                await hears_nothing_more(worker)
+                await assert_not_called_again(worker)
             assert "Text." in str(await there.result("skills::fetch_skill", {"uri": "iii://guide"}))
 
     run(scenario())

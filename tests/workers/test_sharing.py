@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -17,14 +18,8 @@ from waypost import Context
 from waypost.buses.bus import MAX_MESSAGE_BYTES
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import Chain, Principal
-from waypost.runtime import runtime
 from waypost.settings import Bus, Settings, Workers
-
-
-@pytest.fixture(autouse=True)
-def no_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a message can tell a replica of a change."""
-    monkeypatch.setattr(runtime, "REFRESH_INTERVAL_S", 3600.0)
+from waypost.workers.tools import find_schema_problem
 
 
 def text_of(result: Json) -> str:
@@ -334,14 +329,34 @@ def test_of_two_workers_that_take_a_function_at_once_the_first_keeps_it(postgres
     run(scenario())
 
 
-def test_a_sweep_finds_what_no_message_announced(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "REFRESH_INTERVAL_S", 0.1)
-
+def test_a_sweep_finds_unannounced_functions(postgres_url: str) -> None:
     async def scenario() -> None:
-        async with replicas(postgres_url, Settings(workers=Workers(port=0))) as (a, b), wired(a.hub) as worker:
+        settings = Settings(workers=Workers(port=0))
+        async with replicas(postgres_url, settings, sweep_s=0.1) as (a, b), wired(a.hub) as worker:
             shared: Any = a.hub.workers.shared
             shared._announce = lambda kind, record: None
             await worker.offer("desk::ask", name="desk")
             await b.offers("desk::ask")
 
     run(scenario())
+
+
+def test_schemas_of_another_replica_are_checked_outside_the_loop(
+    postgres_url: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def note(schema: Json) -> str | None:
+        threads.append(threading.current_thread().name)
+        return find_schema_problem(schema)
+
+    async def scenario() -> None:
+        async with replicas(postgres_url, settings) as (a, b), wired(a.hub) as worker:
+            monkeypatch.setattr("waypost.workers.tools.find_schema_problem", note)
+            wide = {"type": "object", "properties": {"v": {"anyOf": [{"required": [f"p{n}"]} for n in range(1_000)]}}}
+            await worker.offer("a::b", "a::c", request_format=wide)
+            await b.offers("a::b", "a::c")
+
+    run(scenario())
+    assert len(threads) == 4  # each function at each replica
+    assert "MainThread" not in threads

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import tracemalloc
+from typing import TYPE_CHECKING, cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
-from waypost.workers.sockets import BYTES, TEXT, FrameSplitter, frame_header
+from tests.protocol.conftest import asynchronous
+from waypost.workers.sockets import BYTES, TEXT, FrameSplitter, ReadQueue, frame_header
+
+if TYPE_CHECKING:
+    from waypost.loops import CorkedTransport
 
 MOST = 200_000
 SIZES = (0, 1, 125, 126, 127, 65_535, 65_536)
@@ -28,7 +36,7 @@ def sent(frame: Frame) -> bytes:
 
 
 @given(st.lists(frames | controls, max_size=6), st.lists(st.integers(1, 4_000), max_size=40))
-def test_frames_come_out_whole_however_their_bytes_arrive(sequence: list[Frame], cuts: list[int]) -> None:
+def test_frames_are_reassembled_from_any_pieces(sequence: list[Frame], cuts: list[int]) -> None:
     written = [sent(frame) for frame in sequence]
     data, splitter = b"".join(written), FrameSplitter(MOST)
     seen: list[tuple[bool, bytes]] = []
@@ -47,7 +55,7 @@ def test_frames_come_out_whole_however_their_bytes_arrive(sequence: list[Frame],
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("kind", "opcode"), [(TEXT, Opcode.TEXT), (BYTES, Opcode.BINARY)])
-def test_a_head_is_what_the_library_writes(kind: int, opcode: Opcode, size: int) -> None:
+def test_a_frame_header_equals_that_of_the_library(kind: int, opcode: Opcode, size: int) -> None:
     message = b"x" * size
 
     assert frame_header(kind, size) + message == Frame(opcode, message).serialize(mask=False)
@@ -60,6 +68,54 @@ def test_bytes_of_a_large_frame_are_looked_at_once_it_is_there() -> None:
     seen = [found for piece in pieces[:-1] for found in splitter.feed(piece)]
     assert seen == []
     assert list(splitter.feed(pieces[-1])) == [(True, b"x" * 150_000)]
+
+
+def test_a_large_frame_is_in_memory_twice_while_it_is_unmasked() -> None:
+    size = 4_000_000
+    splitter, raw = FrameSplitter(2 * size), sent(Frame(Opcode.TEXT, b"x" * size))
+    pieces = [raw[at : at + 250_000] for at in range(0, len(raw), 250_000)]
+    tracemalloc.start()
+    try:
+        seen = [len(text) for piece in pieces for _, text in splitter.feed(piece)]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert seen == [size]
+    assert peak < 2.5 * size
+
+
+class Transport:
+    """Notes nothing."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+@asynchronous
+async def test_a_large_message_is_handled_in_a_turn_of_its_own() -> None:
+    handled: list[list[int]] = []
+    queue = ReadQueue(lambda frames: handled.append([len(text) for _, text in frames]))
+    queue.transport = cast("CorkedTransport", Transport())
+    queue.put(iter([(True, b"a"), (True, b"x" * 1_000_000)]))
+    assert handled == []
+    assert not queue.is_empty
+    queue.put(iter([(True, b"bb")]))
+    await asyncio.sleep(0)
+    assert handled == [[1, 1_000_000]]
+    await asyncio.sleep(0)
+    assert handled == [[1, 1_000_000], [2]]
+    assert queue.is_empty
+
+
+def test_the_last_piece_of_a_large_frame_is_known_as_such() -> None:
+    splitter = FrameSplitter(MOST)
+    raw, small = sent(Frame(Opcode.TEXT, b"x" * 150_000)), sent(Frame(Opcode.TEXT, b"x" * 100))
+    seen = []
+    for piece in (raw[:10], raw[10:-5], raw[-5:] + small[:50], small[50:]):
+        seen += [splitter.has_large_rest]
+        list(splitter.feed(piece))
+    assert seen == [False, True, True, False]
 
 
 @pytest.mark.parametrize(

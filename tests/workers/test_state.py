@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workers.wire import Json, at_work, hub_for_workers, wired
+from waypost.errors import StaleVersion
+from waypost.workers.state import apply_updates
 
 PLACE = {"scope": "s", "key": "k"}
 
@@ -45,7 +48,7 @@ async def test_values_are_kept_by_scope_and_key() -> None:
         ("state::update", PLACE, "ops"),
     ],
 )
-def test_what_is_missing_is_named(function: str, payload: Json, missing: str) -> None:
+def test_the_error_names_the_missing_field(function: str, payload: Json, missing: str) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -102,7 +105,7 @@ async def test_the_state_survives_a_restart(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_odd_names_are_names_too() -> None:
+async def test_scopes_and_keys_may_have_any_characters() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         short = ["ü/:%_\\", "workers:", "'; drop table state; --"]
@@ -126,3 +129,66 @@ async def test_a_store_that_does_not_answer_is_not_waited_for_long(monkeypatch: 
     async with at_work(hub), wired(hub) as worker:
         monkeypatch.setattr(type(hub.store.state), "get", silent)
         assert (await worker.error("state::get", PLACE))["code"] == "TIMEOUT"
+
+
+@asynchronous
+async def test_a_value_is_set_whatever_another_worker_has_bound_to_the_state() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as worker, wired(hub) as other:
+        await other.offer("see::all", name="other")
+        # The hub answers calls deeper in the stack than it reads messages, so that what it could just read then failed.
+        configs = ["1e999", *("[" * depth + "]" * depth for depth in range(600, 1000))]
+        for number, config in enumerate(configs):
+            binding = f'"id":"b{number}","trigger_type":"state","function_id":"see::all","config":{config}'
+            await other.raw(f'{{"type":"registertrigger",{binding}}}')
+        await other.settled()
+        await worker.result("state::set", {**PLACE, "value": 1})
+        await worker.result("state::update", {**PLACE, "ops": [{"type": "increment"}]})
+        assert await worker.result("state::delete", PLACE) == {"old_value": 2}
+
+
+@asynchronous
+async def test_an_update_that_races_with_another_replica_begins_again_with_its_own_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as worker:
+        await worker.introduce()
+        state = hub.core.store.state
+        put, attempts = state.put, 0
+
+        async def lose_first(*given: Any) -> Any:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 1:
+                raise StaleVersion
+            return await put(*given)
+
+        monkeypatch.setattr(type(state), "put", lambda _, *given: lose_first(*given))
+        operations = [
+            {"type": "set", "path": "a", "value": {"n": 0, "list": []}},
+            {"type": "increment", "path": ["a", "n"]},
+            {"type": "append", "path": ["a", "list"], "value": 1},
+        ]
+        changed = await worker.result("state::update", {**PLACE, "ops": operations})
+    assert attempts == 2
+    assert changed["new_value"] == {"a": {"n": 1, "list": [1]}}
+
+
+@asynchronous
+async def test_updates_of_one_key_wait_for_each_other_and_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    async def note(old: Any, operations: list[Any]) -> tuple[Any, list[Json]]:
+        made.append(len(operations))
+        return await apply_updates(old, operations)
+
+    monkeypatch.setattr("waypost.workers.state.apply_updates", note)
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as one, wired(hub) as two:
+        count = {**PLACE, "ops": [{"type": "increment", "path": "n"}]}
+        asked = [(wire, await wire.ask("state::update", count)) for wire in (one, two) for _ in range(20)]
+        for wire, invocation in asked:
+            await wire.next("invocationresult", invocation_id=invocation)
+        assert await one.result("state::get", PLACE) == {"n": 40}
+    assert len(made) == 40

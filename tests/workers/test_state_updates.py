@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ for _ in range(20):
 )
 def test_an_operation_changes_the_value(old: Any, operation: Any, new: Any) -> None:
     before = repr(old)
-    assert apply_updates(old, [operation]) == (new, [])
+    assert asyncio.run(apply_updates(old, [operation])) == (new, [])
     assert repr(old) == before
 
 
@@ -64,6 +65,40 @@ def test_an_operation_changes_the_value(old: Any, operation: Any, new: Any) -> N
     ],
 )
 def test_an_invalid_operation_is_reported_and_the_others_are_applied(old: Any, operation: Any, code: str) -> None:
-    value, errors = apply_updates(old, [operation, {"type": "set", "path": "done", "value": True}])
+    value, errors = asyncio.run(apply_updates(old, [operation, {"type": "set", "path": "done", "value": True}]))
     assert [(error["op_index"], error["code"]) for error in errors] == [(0, code)]
     assert value["done"] is True
+
+
+def test_many_operations_leave_turns_for_others() -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def scenario() -> list[int]:
+        other = asyncio.create_task(count_turns())
+        operations = [{"type": "append", "path": "a", "value": number} for number in range(20_000)]
+        value, errors = await apply_updates({"a": [-1]}, operations)
+        other.cancel()
+        assert not errors
+        numbers: list[int] = value["a"]
+        return numbers
+
+    assert asyncio.run(scenario()) == list(range(-1, 20_000))
+    assert turns >= 3
+
+
+def test_the_old_value_stays_as_it_was() -> None:
+    old = {"list": [1], "object": {"a": {"b": 1}}}
+    operations = [
+        {"type": "append", "path": "list", "value": 2},
+        {"type": "merge", "path": ["object", "a"], "value": {"c": 2}},
+        {"type": "set", "path": ["object", "a", "b"], "value": 3},
+    ]
+    new, _ = asyncio.run(apply_updates(old, operations))
+    assert new == {"list": [1, 2], "object": {"a": {"b": 3, "c": 2}}}
+    assert old == {"list": [1], "object": {"a": {"b": 1}}}

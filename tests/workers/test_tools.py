@@ -46,7 +46,7 @@ async def test_a_function_is_a_tool_with_its_schema_and_its_id_as_title() -> Non
 
 @pytest.mark.parametrize("result", [None, "text", 5])
 @asynchronous
-async def test_a_function_that_does_not_answer_as_it_said_has_failed(result: Any) -> None:
+async def test_a_result_that_does_not_fit_its_schema_is_a_failure(result: Any) -> None:
     hub = hub_for_workers()
     async with at_work(hub) as client, wired(hub) as worker:
         await worker.offer("a::b", response_format=SCHEMA)
@@ -58,7 +58,7 @@ async def test_a_function_that_does_not_answer_as_it_said_has_failed(result: Any
 
 
 @pytest.mark.parametrize("result", [None, "text", 5, True, [1, 2], {"a": 1}, []])
-def test_whatever_a_function_answers_reaches_the_agent(result: Any) -> None:
+def test_a_result_of_any_type_reaches_the_agent(result: Any) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -115,18 +115,18 @@ async def test_the_list_changes_once_when_a_worker_comes_and_once_when_it_goes()
                 await peer.hears("notifications/tools/list_changed")
                 await worker.settled()
                 await idle()
-                assert len(peer.told("notifications/tools/list_changed")) == 1
+                assert len(peer.notifications("notifications/tools/list_changed")) == 1
                 await worker.introduce("another name")
                 await worker.settled()
                 await idle()
-                assert len(peer.told("notifications/tools/list_changed")) == 1
+                assert len(peer.notifications("notifications/tools/list_changed")) == 1
                 await worker.offer("a::inside", metadata={"internal": True})
                 await worker.settled()
                 await idle()
-                assert len(peer.told("notifications/tools/list_changed")) == 1
+                assert len(peer.notifications("notifications/tools/list_changed")) == 1
             await peer.hears("notifications/tools/list_changed", 2)
             await idle()
-            assert len(peer.told("notifications/tools/list_changed")) == 2
+            assert len(peer.notifications("notifications/tools/list_changed")) == 2
     finally:
         await hub.stop()
 
@@ -178,7 +178,7 @@ async def test_names_that_clash_get_suffixes_and_lead_to_their_own_functions() -
 
 
 @asynchronous
-async def test_an_odd_id_becomes_a_name_that_clients_take() -> None:
+async def test_an_id_with_unusual_characters_becomes_a_valid_tool_name() -> None:
     hub = hub_for_workers()
     async with at_work(hub) as client, wired(hub) as worker:
         ids = ["with space::x", "ünïcode::é", "slash/es::x", "a" * 300, "::", "x::y(z)"]
@@ -203,7 +203,7 @@ async def test_a_function_that_calls_itself_internal_is_not_listed() -> None:
 
 
 @asynchronous
-async def test_a_workflow_calls_a_function_by_its_id_whatever_its_tool_is_called() -> None:
+async def test_a_workflow_calls_a_function_by_its_id_under_any_tool_name() -> None:
     hub = hub_for_workers()
 
     @hub.tool(name="mail__send")

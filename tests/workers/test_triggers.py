@@ -89,7 +89,7 @@ async def test_bindings_wait_for_a_provider_that_went_and_are_given_to_the_next(
 
 
 @asynchronous
-async def test_what_a_provider_says_against_a_binding_reaches_its_maker_only() -> None:
+async def test_a_providers_refusal_of_a_binding_reaches_only_its_maker() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as provider, wired(hub) as binder, wired(hub) as other:
         await provide(provider)
@@ -145,7 +145,7 @@ async def test_the_kinds_of_the_hub_stay_the_hubs() -> None:
 
 
 @asynchronous
-async def test_a_binding_that_is_made_again_takes_the_place_of_the_old_one() -> None:
+async def test_a_repeated_binding_replaces_the_old_one() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as provider, wired(hub) as binder:
         await provide(provider)
@@ -183,3 +183,57 @@ async def test_too_many_kinds_and_bindings_of_one_worker_are_refused() -> None:
         await worker.send("registertrigger", id="b9", trigger_type="none", function_id="a::b")
         await worker.settled()
         assert rows(hub)["bindings"] == 3
+
+
+@asynchronous
+async def test_a_binding_stays_when_its_replacement_is_refused() -> None:
+    hub = hub_for_workers(workers={"port": 0, "limits": {"registration_bytes": 1024}})
+    async with at_work(hub), wired(hub) as provider, wired(hub) as binder:
+        await provide(provider)
+        await bind(binder)
+        assert (await provider.next("registertrigger"))["config"] == {"every": 1}
+        await bind(binder, config={"every": "x" * 2000})
+        refused = await binder.next("triggerregistrationresult", id="b")
+        assert "workers.limits.registrationBytes is 1024" in refused["error"]["message"]
+        await provider.settled()
+        assert provider.seen == []
+        assert rows(hub)["bindings"] == 1
+        await bind(binder, config={"every": 3})
+        await provider.settled()
+        later = [(one["type"], one.get("config")) for one in provider.seen]
+        assert later == [("unregistertrigger", None), ("registertrigger", {"every": 3})]
+
+
+@asynchronous
+async def test_a_replaced_binding_is_counted_once() -> None:
+    hub = hub_for_workers(workers={"port": 0, "limits": {"triggers": 1, "total_bytes": 1024}})
+    async with at_work(hub), wired(hub) as binder:
+        for number in range(5):
+            await bind(binder, config={"every": "x" * 600, "number": number})
+        await bind(binder, "second")
+        assert (await binder.next("triggerregistrationresult"))["id"] == "second"
+        await binder.send("unregistertrigger", id="b")
+        await bind(binder, "third", config={"every": "x" * 600})
+        await binder.settled()
+        assert [one.id for one in hub.workers.triggers.bindings] == ["third"]
+        assert binder.seen == []
+
+
+@pytest.mark.parametrize("part", ["config", "metadata"])
+@pytest.mark.parametrize("value", ["1e999", "1" * 5000, '{"every": [-1e999]}'])
+def test_a_binding_that_cannot_be_read_is_refused(part: str, value: str) -> None:
+    @asynchronous
+    async def scenario() -> None:
+        hub = hub_for_workers()
+        async with at_work(hub), wired(hub) as provider, wired(hub) as binder:
+            await provide(provider)
+            await binder.introduce("binder")
+            binding = f'"id":"b","trigger_type":"tick","function_id":"a::b","{part}":{value}'
+            await binder.raw(f'{{"type":"registertrigger",{binding}}}')
+            refused = await binder.next("triggerregistrationresult", id="b")
+            assert refused["error"]["message"].startswith(f"The binding b cannot be made: its {part} cannot be read: ")
+            await provider.settled()
+            assert provider.seen == []
+            assert (await binder.result("engine::registered-triggers::list"))["registered_triggers"] == []
+
+    scenario()

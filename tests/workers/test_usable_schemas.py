@@ -12,13 +12,14 @@ from tests.capabilities.schemas.hostile import EXPRESSION, MUTUAL_EXPRESSION, do
 from tests.protocol.conftest import asynchronous
 from tests.workers.wire import at_work, hub_for_workers, wired
 from waypost.capabilities.schemas.validators import Validator
-from waypost.workers.tools import MAX_SCHEMA_DEPTH, find_schema_problem
+from waypost.workers.frames import RegisterFunction
+from waypost.workers.tools import MAX_SCHEMA_DEPTH, check_schemas, find_schema_problem
 
 Schema = dict[str, Any]
 
 
 def nested(levels: int) -> Schema:
-    """A schema with so many schemas within each other."""
+    """A schema nested to a number of levels."""
     schema: Schema = {"type": "object"}
     for _ in range(levels):
         schema = {"type": "object", "properties": {"a": schema}}
@@ -26,7 +27,7 @@ def nested(levels: int) -> Schema:
 
 
 def wrapped(levels: int) -> Any:
-    """A value with so many lists within each other."""
+    """A value in a number of nested lists."""
     value: Any = 1
     for _ in range(levels):
         value = [value]
@@ -91,7 +92,7 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["properties", "$defs", "items", "type", "required", "anyOf"]), values))
-def test_whatever_is_usable_makes_a_validator(schema: Schema) -> None:
+def test_every_usable_schema_makes_a_validator(schema: Schema) -> None:
     if find_schema_problem(schema) is None:
         Validator(schema)
 
@@ -120,3 +121,17 @@ async def test_unusable_schemas_are_logged_a_few_times(caplog: pytest.LogCapture
         received = [record.getMessage() for record in caplog.records if "cannot be used" in record.getMessage()]
         assert len(received) == 3
         assert "a::f0" in received[0]
+
+
+def test_what_takes_long_to_compile_is_compiled_before_the_first_call() -> None:
+    def is_compiled(schema: Any) -> bool:
+        return check_schemas(RegisterFunction("a::b", None, schema)).validator is not None
+
+    def requiring(count: int, **more: Any) -> Any:
+        return {"type": "object", "allOf": [{"properties": {f"p{n}": True}} for n in range(count)], **more}
+
+    assert not is_compiled(requiring(1))
+    assert not is_compiled(requiring(100))
+    assert not is_compiled(requiring(1, unevaluatedProperties=False))
+    assert is_compiled(requiring(100, unevaluatedProperties=False))
+    assert is_compiled(requiring(1_000))

@@ -9,7 +9,7 @@ from tests.workers.wire import at_work, hub_for_workers, rows, wired
 
 
 @asynchronous
-async def test_what_a_worker_offers_waits_for_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_functions_of_a_worker_wait_for_its_introduction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waypost.workers.worker.INTRODUCTION_TIMEOUT_S", 60)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker, wired(hub) as other:
@@ -28,7 +28,7 @@ async def test_what_a_worker_offers_waits_for_its_name(monkeypatch: pytest.Monke
 
 
 @asynchronous
-async def test_a_worker_that_never_says_its_name_is_served_all_the_same() -> None:
+async def test_a_worker_that_never_introduces_itself_is_served() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await worker.send("registerfunction", id="a::b")
@@ -38,7 +38,7 @@ async def test_a_worker_that_never_says_its_name_is_served_all_the_same() -> Non
 
 
 @asynchronous
-async def test_what_is_offered_and_taken_back_at_once_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_function_withdrawn_before_the_introduction_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waypost.workers.worker.INTRODUCTION_TIMEOUT_S", 60)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
@@ -100,7 +100,7 @@ async def test_functions_that_are_offered_one_after_the_other_are_one_change() -
 
 
 @asynchronous
-async def test_a_function_is_there_for_whatever_is_said_after_it() -> None:
+async def test_a_function_can_be_called_right_after_its_registration() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await worker.introduce()

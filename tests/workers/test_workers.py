@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from websockets.frames import CloseCode
 
 from tests.protocol.conftest import asynchronous, until
 from tests.workers.wire import at_work, hub_for_workers, rows, wired
+from waypost.errors import InvocationFailed
+from waypost.workers.calls import worker_caller
 
 NOTHING = {
     "workers": 0,
@@ -25,7 +28,7 @@ NOTHING = {
 
 
 @asynchronous
-async def test_a_worker_is_greeted_with_an_id_and_a_token_before_it_says_anything() -> None:
+async def test_a_worker_gets_an_id_and_a_token_before_its_first_message() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as one, wired(hub) as other:
         assert len(one.id) == 36
@@ -35,7 +38,7 @@ async def test_a_worker_is_greeted_with_an_id_and_a_token_before_it_says_anythin
 
 
 @asynchronous
-async def test_everything_of_a_worker_goes_with_it() -> None:
+async def test_everything_of_a_worker_is_removed_when_it_disconnects() -> None:
     hub = hub_for_workers()
     async with at_work(hub):
         async with wired(hub) as worker:
@@ -48,7 +51,7 @@ async def test_everything_of_a_worker_goes_with_it() -> None:
 
 
 @asynchronous
-async def test_a_function_that_is_taken_back_is_not_found() -> None:
+async def test_a_withdrawn_function_is_not_found() -> None:
     hub = hub_for_workers()
     async with at_work(hub) as client, wired(hub) as owner, wired(hub) as caller:
         await owner.offer("a::b", "a::c")
@@ -183,7 +186,7 @@ async def test_a_worker_that_introduces_itself_late_has_its_name_from_then_on() 
 
 
 @asynchronous
-async def test_an_introduction_that_makes_no_sense_is_one_all_the_same() -> None:
+async def test_an_introduction_with_invalid_data_is_accepted_with_defaults() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         nonsense: list[Any] = [None, 5, [], {"name": 5, "namespace": [], "features": 7}, {"name": " ", "namespace": ""}]
@@ -264,3 +267,16 @@ async def test_a_worker_is_asked_to_connect_elsewhere_once_it_has_no_running_cal
         await busy.answer(call, "done")
         assert (await calling.next("invocationresult", invocation_id=asked))["result"] == "done"
         await until(lambda: not hub.workers.release_idle())
+
+
+@asynchronous
+async def test_an_answer_that_the_hub_cannot_read_is_a_failure_of_the_function() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as owner:
+        await owner.offer("a::b")
+        answering = asyncio.create_task(hub.workers.trigger("a::b", {}, worker_caller("hub"), 30.0))
+        call = await owner.next("invokefunction")
+        fields = f'"invocation_id":"{call["invocation_id"]}","function_id":"a::b","result":[1e999]'
+        await owner.raw(f'{{"type":"invocationresult",{fields}}}')
+        with pytest.raises(InvocationFailed, match="The answer of a::b cannot be read: "):
+            await answering

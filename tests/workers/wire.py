@@ -1,4 +1,4 @@
-"""A worker without an SDK, which says on the wire exactly what a test wants, and a hub that it connects to."""
+"""A worker without an SDK, which sends exactly the messages of a test, and a hub that it connects to."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def hub_for_workers(**options: Any) -> Hub:
 async def at_work(hub: Hub) -> AsyncIterator[TestClient]:
     """A client of a hub that is stopped at the end."""
     try:
-        async with connect(hub) as client:
+        async with connect(hub, patience=120.0) as client:
             yield client
     finally:
         await hub.stop()
 
 
 def address(hub: Hub) -> str:
-    """Where workers connect to."""
+    """The URL that workers connect to."""
     found = hub.workers.address
     assert found is not None
     return found
 
 
 class Wire:
-    """One end of a socket, and what came on it and was not asked for yet."""
+    """One end of a socket, and the messages that were received and not taken yet."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
@@ -50,7 +50,7 @@ class Wire:
         self.id = self.token = ""
 
     async def raw(self, data: str | bytes) -> None:
-        """Send anything."""
+        """Send raw bytes or text."""
         await self.socket.send(data)
 
     async def send(self, kind: str, **fields: Any) -> None:
@@ -58,7 +58,7 @@ class Wire:
         await self.raw(json.dumps({"type": kind, **fields}))
 
     async def next(self, kind: str, **fields: Any) -> Json:
-        """The first message of a kind with these fields, taken out; waits for it if need be."""
+        """Wait for the first message of a kind with these fields, and take it out."""
         while True:
             for message in self.seen:
                 if message["type"] == kind and all(message.get(key) == value for key, value in fields.items()):
@@ -67,19 +67,19 @@ class Wire:
             self.seen.append(json.loads(await self.socket.recv()))
 
     async def introduce(self, name: str = "wire", **about: Any) -> None:
-        """Say a name, and wait until it is known."""
+        """Introduce the worker with a name, and wait until the hub knows it."""
         fields = {"invocation_id": f"name-{next(_numbers)}", "function_id": "engine::workers::register"}
         await self.send("invokefunction", **fields, data={"name": name, **about})
         await self.next("invocationresult", invocation_id=fields["invocation_id"])
 
     async def offer(self, *functions: str, name: str = "wire", **more: Any) -> None:
-        """Say a name after offering functions."""
+        """Offer functions, then introduce the worker."""
         for function in functions:
             await self.send("registerfunction", id=function, **more)
         await self.introduce(name)
 
     async def ask(self, function: str, data: Any = None, **more: Any) -> str:
-        """Call a function; the id of the call."""
+        """Call a function and return the id of the call."""
         invocation = f"call-{next(_numbers)}"
         await self.send("invokefunction", function_id=function, data=data, invocation_id=invocation, **more)
         return invocation
@@ -89,7 +89,7 @@ class Wire:
         return await self.next("invocationresult", invocation_id=await self.ask(function, data, **more))
 
     async def result(self, function: str, data: Any = None, **more: Any) -> Any:
-        """Call a function and wait for what it answers."""
+        """Call a function and wait for its result."""
         answer = await self.call(function, data, **more)
         assert "error" not in answer, answer
         return answer["result"]
@@ -107,13 +107,13 @@ class Wire:
         await self.send("invocationresult", **fields, result=result)
 
     async def serve(self, function: str, result: Any) -> Json:
-        """Wait for a call of a function and answer it; the call."""
+        """Wait for a call of a function, answer it, and return the call."""
         call = await self.next("invokefunction", function_id=function)
         await self.answer(call, result)
         return call
 
     async def settled(self) -> None:
-        """Wait until the hub has taken everything that was sent."""
+        """Wait until the hub has handled every message sent so far."""
         await self.send("ping")
         await self.next("pong")
 
@@ -129,7 +129,7 @@ async def wired(hub: Hub, path: str = "", **options: Any) -> AsyncIterator[Wire]
 
 
 def rows(hub: Hub) -> dict[str, int]:
-    """How much a hub keeps because of workers."""
+    """How many records of each kind a hub holds for workers."""
     workers = hub.workers
     return {
         "workers": len(workers.connected),

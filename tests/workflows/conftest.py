@@ -1,4 +1,4 @@
-"""A hub with workflows, people and agents who use it, and a tool that does what a test wants of it."""
+"""A hub with workflows, its principals, and a tool that a test controls."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from waypost.workflows.engine import Engine
 
 Json = dict[str, Any]
 
+PATIENCE = 60.0  # only ends a wait for what never comes
 ANN = Principal("ann", ("human",))
 BOB = Principal("bob", ("human",))
 OPERATOR = Principal("operator", ("admin",))
@@ -42,7 +43,7 @@ CODES = (
 
 @dataclass
 class Work:
-    """What the tool `work` does when it is called, and how often it was."""
+    """The behaviour of the tool `work`, and a record of its calls."""
 
     calls: list[Any] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -55,7 +56,7 @@ class Work:
     began: asyncio.Event = field(default_factory=asyncio.Event)
 
     def hold(self) -> asyncio.Event:
-        """Let calls wait until the event that this gives is set."""
+        """Let calls wait until the returned event is set."""
         self.held = asyncio.Event()
         self.began.clear()
         return self.held
@@ -73,8 +74,8 @@ class Work:
 
 
 @dataclass
-class Told:
-    """An answer about a workflow."""
+class View:
+    """The response of a workflow tool."""
 
     data: Json
     refused: bool
@@ -84,12 +85,12 @@ class Told:
 
     @property
     def id(self) -> str:
-        """The instance it is about."""
+        """The id of the instance."""
         return str(self.data["workflowId"])
 
     @property
     def at(self) -> tuple[str, int, Json]:
-        """What a refusal must not change."""
+        """State, version and context, which a refusal must not change."""
         return self.data["state"], self.data["version"], self.data["context"]
 
     @property
@@ -117,39 +118,50 @@ class Told:
         raise AssertionError(f"no link leads to {transition}: {self.names}")
 
 
+class Clock:
+    """The system time plus an offset that a test can advance."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+
 @dataclass
 class Bench:
-    """A hub that runs, a client of it, and its tool."""
+    """A running hub, its client, and its tool."""
 
     hub: Hub
     client: TestClient
     work: Work
+    clock: Clock = field(default_factory=Clock)
 
     @property
     def engine(self) -> Engine:
-        """What the workflows run on."""
+        """The workflow engine."""
         return self.hub.workflows.engine
 
-    async def call(self, tool: str, by: Principal = ANONYMOUS, /, **arguments: Any) -> Told:
-        """Call one of the four tools: as a client does, or as somebody whom a key would tell."""
+    async def call(self, tool: str, by: Principal = ANONYMOUS, /, **arguments: Any) -> View:
+        """Call one of the four tools: as a client does, or as a principal."""
         if by is ANONYMOUS:
             result = await self.client.call_tool(tool, arguments)
             assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
-            return Told(result["structuredContent"], bool(result.get("isError")))
+            return View(result["structuredContent"], bool(result.get("isError")))
         answer = await self.hub.runtime.invoke(tool, arguments, DetachedCaller(by, FROM_OUTSIDE))
-        return Told(msgspec.to_builtins(answer.structured), answer.is_error)
+        return View(msgspec.to_builtins(answer.structured), answer.is_error)
 
-    async def start(self, definition: str = "flow", given: Json | None = None, by: Principal = ANONYMOUS) -> Told:
+    async def start(self, definition: str = "flow", given: Json | None = None, by: Principal = ANONYMOUS) -> View:
         """Start an instance."""
         return await self.call("workflow.start", by, definitionId=definition, input=given or {})
 
-    async def get(self, about: Told | str, by: Principal = ANONYMOUS) -> Told:
+    async def get(self, about: View | str, by: Principal = ANONYMOUS) -> View:
         """Look at an instance."""
         return await self.call("workflow.get", by, workflowId=about if isinstance(about, str) else about.id)
 
     async def submit(
         self,
-        about: Told,
+        about: View,
         transition: str,
         arguments: Json | None = None,
         /,
@@ -157,8 +169,8 @@ class Bench:
         *,
         version: int | None = None,
         **more: Any,
-    ) -> Told:
-        """Take a transition from where an answer left the instance."""
+    ) -> View:
+        """Submit a transition with the version of an earlier response."""
         expected = about["version"] if version is None else version
         return await self.call(
             "workflow.submit",
@@ -170,34 +182,38 @@ class Bench:
             **more,
         )
 
-    async def follow(self, about: Told, transition: str, by: Principal = ANONYMOUS, /, **more: Any) -> Told:
+    async def follow(self, about: View, transition: str, by: Principal = ANONYMOUS, /, **more: Any) -> View:
         """Follow the link to a transition, as it is."""
         return await self.call("workflow.submit", by, **{**about.link(transition), **more})
 
-    async def explain(self, by: Principal = ANONYMOUS, /, **arguments: Any) -> Told:
-        """Have something explained."""
+    async def explain(self, by: Principal = ANONYMOUS, /, **arguments: Any) -> View:
+        """Call `workflow.explain`."""
         return await self.call("workflow.explain", by, **arguments)
 
-    async def once(self, about: Told, has_come: Callable[[Told], object], by: Principal = ANONYMOUS) -> Told:
-        """The instance once it has come so far by itself."""
-        for _ in range(5000):
-            if has_come(seen := await self.get(about, by)):
-                return seen
+    async def once(self, about: View, has_come: Callable[[View], object], by: Principal = ANONYMOUS) -> View:
+        """Wait until the instance fulfils a condition."""
+        until = time.monotonic() + PATIENCE
+        while not has_come(seen := await self.get(about, by)):
+            assert time.monotonic() < until, f"it stands still: {seen.data}"
             await asyncio.sleep(0.002)
-        raise AssertionError(f"it stands still: {seen.data}")
+        return seen
 
-    async def history(self, about: Told) -> list[Json]:
-        """Everything that moved an instance on; there is one row for each version."""
+    def pass_time(self, seconds: float) -> None:
+        """Advance the clock of the store, which workflows use."""
+        self.clock.ahead += seconds
+
+    async def history(self, about: View) -> list[Json]:
+        """The history of an instance, with one row per version."""
         rows = await self.hub.store.instances.history(about.id)
         assert [row.version for row in rows] == list(range(1, len(rows) + 1))
         return [row.value for row in rows]
 
-    async def notes(self, about: Told) -> list[Json]:
-        """Everything that came to nothing."""
+    async def notes(self, about: View) -> list[Json]:
+        """The notes of an instance: failed and rejected moves."""
         return [note.value for note in await self.hub.store.instances.notes(about.id)]
 
     async def audited(self) -> list[Json]:
-        """The audit, the oldest first."""
+        """The audit entries, oldest first."""
         log = self.hub.guard.audit
         assert log is not None
         await log.written()
@@ -206,12 +222,12 @@ class Bench:
 
 
 def model(definition: Mapping[str, Any]) -> Workflow:
-    """A workflow as a configuration would write it."""
+    """A workflow parsed from the form of a configuration."""
     return convert(definition, Workflow)
 
 
 def flow(states: Json, initial: str = "", **more: Any) -> Json:
-    """A workflow out of its states, which begins in the first."""
+    """A workflow of these states, which starts in the first."""
     return {"initialState": initial or next(iter(states)), "states": states, **more}
 
 
@@ -219,16 +235,17 @@ def flow(states: Json, initial: str = "", **more: Any) -> Json:
 async def bench(
     *definitions: Json, store: str = "sqlite://", version: str = V2026_07_28, options: Json | None = None, **named: Json
 ) -> AsyncIterator[Bench]:
-    """A hub with these workflows; one without a name is called `flow`."""
-    work = Work()
+    """A hub with these workflows; the one without a name is `flow`."""
+    work, clock = Work(), Clock()
     hub = Hub("bench", version="1", store=store, **(options or {}))
+    hub.store.database.now = clock  # type: ignore[method-assign]
     hub.tool(name="work")(work_tool(work))
     for name, definition in (*(("flow", one) for one in definitions), *named.items()):
         hub.workflow(name, model(definition))
     await hub.store.open()
     async with connect(hub, version) as client:
         try:
-            yield Bench(hub, client, work)
+            yield Bench(hub, client, work, clock)
         finally:
             if work.held is not None:
                 work.held.set()
@@ -247,8 +264,8 @@ def work_tool(work: Work) -> Any:
 
 async def later(moment: float) -> None:
     """Wait until a moment has passed."""
-    await asyncio.sleep(max(0.0, moment - time.time()))
-    assert time.time() >= moment
+    while (left := moment - time.time()) > 0:  # noqa: ASYNC110  # the clock of the loop is another one
+        await asyncio.sleep(left)
 
 
 @pytest.fixture(params=["memory", "file"])

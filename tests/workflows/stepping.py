@@ -1,4 +1,4 @@
-"""A hub of a file with workflows of steps and real skills in a directory, and a client of it."""
+"""A hub from a configuration file with workflows of steps, real skills in a directory, and a client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLAY: Final = """
 
 
 def play(name: str, /, routes: Mapping[str, str | int] | None = None, **options: Any) -> Data:
-    """A step that runs `PLAY`; `adds`, `gives`, `branch` and `crash` say what it does."""
+    """A step that runs `PLAY`, controlled by `adds`, `gives`, `branch` and `crash`."""
     config = {key: options.pop(key) for key in ("adds", "gives", "branch", "crash") if key in options}
     ways = [{"branch": branch, "goto": goto} for branch, goto in (routes or {}).items()]
     return {"name": name, "skill": "play", "config": config, **({"routes": ways} if ways else {}), **options}
@@ -44,17 +44,17 @@ class Stepping:
         self.client = client
 
     async def run(self, given: str | None = None, name: str = "walk") -> Data:
-        """What a workflow answers, with `isError` beside it."""
+        """The structured result of a workflow, together with `isError`."""
         answer = await self.client.call_tool(f"workflow:{name}", {} if given is None else {"input": given})
         return {**answer["structuredContent"], "isError": answer.get("isError", False)}
 
     async def taken(self, given: str | None = None) -> list[str]:
-        """The positions of the steps that a run came to, in order."""
+        """The positions of the steps that an instance reached, in order."""
         answer = await self.run(given)
         return list(answer["context"]["step_results"])
 
     def write(self, name: str, source: str) -> str:
-        """A skill in the directory."""
+        """Write a skill into the directory."""
         (self.path / "skills" / f"{name}.py").write_text(dedent(source))
         return f"{name}.py"
 
@@ -70,7 +70,7 @@ async def stepping(
     sampling: Any = None,
     **workflow: Any,
 ) -> AsyncIterator[Stepping]:
-    """A hub with the workflow `walk` of these steps, and the skills `play` and those given."""
+    """A hub with the workflow `walk` of these steps, the skill `play` and the given skills."""
     (path / "skills").mkdir(exist_ok=True)
     for name, source in {"play": PLAY, **(skills or {})}.items():
         (path / "skills" / f"{name}.py").write_text(dedent(source))

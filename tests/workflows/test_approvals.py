@@ -1,4 +1,4 @@
-"""People decide: a move waits for them, bound to exactly what they were shown."""
+"""Approvals: a move waits for people, bound to exactly what they were shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import asynchronous
-from tests.workflows.conftest import ANN, BOB, OPERATOR, STRANGER, Bench, Json, Told, bench, flow, later
+from tests.workflows.conftest import ANN, BOB, OPERATOR, STRANGER, Bench, Json, View, bench, flow, later
 from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused
 
@@ -24,7 +24,7 @@ def gate(output: Json | None = None, **executor: Any) -> Json:
     return flow(states, initialContext={"coverage": 90})
 
 
-async def parked(b: Bench, **more: Any) -> Told:
+async def parked(b: Bench, **more: Any) -> View:
     """An instance that waits for people."""
     return await b.submit(await b.start(), "ask", {"why": "now"}, **more)
 
@@ -36,11 +36,11 @@ async def refusal(deciding: Any) -> WorkflowRefused:
 
 
 @asynchronous
-async def test_a_submit_parks_without_an_error_and_changes_nothing(store: str) -> None:
+async def test_a_submit_that_waits_for_approval_is_no_error_and_changes_nothing(store: str) -> None:
     async with bench(gate(), store=store) as b:
-        told = await parked(b)
-        assert (told.refused, told["status"], told["version"], told["state"]) == (False, "waiting_for_approval", 1, "a")
-        approval = told["approval"]
+        view = await parked(b)
+        assert (view.refused, view["status"], view["version"], view["state"]) == (False, "waiting_for_approval", 1, "a")
+        approval = view["approval"]
         assert approval["id"].startswith("ap_")
         assert approval["expiresAt"].endswith("Z")
         assert (approval["role"], approval["needed"], approval["given"]) == ("human", 1, 0)
@@ -48,43 +48,43 @@ async def test_a_submit_parks_without_an_error_and_changes_nothing(store: str) -
             "Deploy",
             {"arguments": {"why": "now"}, "context": {"coverage": 90}},
         )
-        assert told.rels == ["self"]
-        assert (await b.get(told))["approval"]["id"] == approval["id"]
+        assert view.rels == ["self"]
+        assert (await b.get(view))["approval"]["id"] == approval["id"]
         for transition in ("ask", "other"):
-            refused = await b.submit(told, transition)
+            refused = await b.submit(view, transition)
             assert (refused.code, refused["error"]["approval"]["id"]) == ("APPROVAL_PENDING", approval["id"])
             assert "self" in refused.rels
-        assert (await b.submit(told, "other", version=2)).code == "STALE_WORKFLOW_VERSION"
-        assert len(await b.history(told)) == 1
+        assert (await b.submit(view, "other", version=2)).code == "STALE_WORKFLOW_VERSION"
+        assert len(await b.history(view)) == 1
 
 
 @asynchronous
-async def test_a_yes_moves_it_on_and_the_history_tells_whose(store: str) -> None:
+async def test_an_approval_moves_the_instance_and_the_history_names_the_approver(store: str) -> None:
     output = {"who": "$.output.approvers", "why": "$.output.reason", "yes": "$.output.approved"}
     async with bench(gate(output), store=store) as b:
-        told = await parked(b)
-        outcome = await b.engine.approvals.approve(told["approval"]["id"], ANN, "cli", "fine")
+        view = await parked(b)
+        outcome = await b.engine.approvals.approve(view["approval"]["id"], ANN, "cli", "fine")
         assert outcome.instance.state.name == "done"
-        seen = await b.get(told)
+        seen = await b.get(view)
         assert seen.at == ("done", 2, {"coverage": 90, "who": ["ann"], "why": "fine", "yes": True})
         assert seen["evidence"] == [{"kind": "human_approval", "by": "ann", "version": 2}]
-        row = (await b.history(told))[-1]
+        row = (await b.history(view))[-1]
         assert row["by"] == "anonymous"
         assert [(one["by"], one["via"], one["reason"]) for one in row["approvals"]] == [("ann", "cli", "fine")]
-        assert row["approvalId"] == told["approval"]["id"]
+        assert row["approvalId"] == view["approval"]["id"]
 
 
 @asynchronous
-async def test_a_no_leaves_the_instance_and_is_noted() -> None:
+async def test_a_rejection_leaves_the_instance_and_is_recorded() -> None:
     async with bench(gate(), options={"audit": "store"}) as b:
-        told = await parked(b)
-        await b.engine.approvals.reject(told["approval"]["id"], ANN, "cli", "too early")
+        view = await parked(b)
+        await b.engine.approvals.reject(view["approval"]["id"], ANN, "cli", "too early")
         rows = [row for row in await b.audited() if row.get("action", "").endswith(".rejected")]
         assert [(row["principal"], row["decision"], row["outcome"]) for row in rows] == [
             ("anonymous", "deny", "rejected"),
             ("ann", "deny", "rejected"),
         ]
-        seen = await b.get(told)
+        seen = await b.get(view)
         assert seen.at == ("a", 1, {"coverage": 90})
         assert (seen["status"], seen.names, seen.code) == ("waiting_for_action", ["ask", "other"], None)
         assert seen["lastError"] == {
@@ -93,67 +93,67 @@ async def test_a_no_leaves_the_instance_and_is_noted() -> None:
             "decidedBy": "ann",
             "reason": "too early",
             "attemptedTransition": "ask",
-            "approvalId": told["approval"]["id"],
+            "approvalId": view["approval"]["id"],
         }
-        (note,) = await b.notes(told)
+        (note,) = await b.notes(view)
         assert (note["outcome"], note["decidedBy"], note["reason"], note["via"]) == (
             "rejected",
             "ann",
             "too early",
             "cli",
         )
-        assert (await b.submit(told, "other"))["terminal"]
+        assert (await b.submit(view, "other"))["terminal"]
 
 
 @asynchronous
-async def test_what_is_settled_cannot_be_decided_again() -> None:
+async def test_a_decided_approval_cannot_be_decided_again() -> None:
     async with bench(gate()) as b:
-        told = await parked(b)
-        number = told["approval"]["id"]
+        view = await parked(b)
+        number = view["approval"]["id"]
         await b.engine.approvals.reject(number, ANN, "cli")
         settled = [await refusal(b.engine.approvals.approve(number, BOB, "cli"))]
-        again = await b.submit(told, "ask")
+        again = await b.submit(view, "ask")
         assert again["approval"]["id"] != number
         settled.append(await refusal(b.engine.approvals.approve(number, BOB, "cli")))
         await b.engine.approvals.approve(again["approval"]["id"], BOB, "cli")
         settled.append(await refusal(b.engine.approvals.reject(again["approval"]["id"], ANN, "cli")))
         assert {error.code for error in settled} == {"APPROVAL_SETTLED"}
-        seen = await b.get(told)
+        seen = await b.get(view)
         assert (seen["state"], "lastError" in seen.data) == ("done", False)
 
 
 @pytest.mark.parametrize("number", ["ap_nothing", "", "ap_0_1", "wf_1"])
 @asynchronous
-async def test_an_approval_that_never_was_cannot_be_decided(number: str) -> None:
+async def test_an_unknown_approval_cannot_be_decided(number: str) -> None:
     async with bench(gate()) as b:
         for decide in (b.engine.approvals.approve, b.engine.approvals.reject):
             assert (await refusal(decide(number, ANN, "cli"))).code == "UNKNOWN_APPROVAL"
 
 
 @asynchronous
-async def test_it_takes_the_role() -> None:
+async def test_deciding_an_approval_requires_its_role() -> None:
     async with bench(gate(role="lead")) as b:
-        told = await parked(b)
-        # A stranger does not learn that there is such an approval.
+        view = await parked(b)
+        # A stranger does not learn that the approval exists.
         for person, code in ((ANN, "POLICY_DENIED"), (STRANGER, "UNKNOWN_APPROVAL")):
             for decide in (b.engine.approvals.approve, b.engine.approvals.reject):
-                assert (await refusal(decide(told["approval"]["id"], person, "cli"))).code == code
-        await b.engine.approvals.approve(told["approval"]["id"], CAROL, "cli")
-        assert (await b.get(told))["terminal"]
+                assert (await refusal(decide(view["approval"]["id"], person, "cli"))).code == code
+        await b.engine.approvals.approve(view["approval"]["id"], CAROL, "cli")
+        assert (await b.get(view))["terminal"]
 
 
 @asynchronous
-async def test_a_quorum_is_of_different_people(store: str) -> None:
+async def test_a_quorum_needs_different_people(store: str) -> None:
     async with bench(gate({"who": "$.output.approvers"}, approvals=2), store=store) as b:
-        told = await parked(b)
-        number = told["approval"]["id"]
+        view = await parked(b)
+        number = view["approval"]["id"]
         await b.engine.approvals.approve(number, ANN, "cli")
-        seen = await b.get(told)
+        seen = await b.get(view)
         assert (seen["status"], seen["version"], seen["approval"]["given"]) == ("waiting_for_approval", 1, 1)
         again = await refusal(b.engine.approvals.approve(number, ANN, "http"))
         assert ("already" in again.message, again.code) == (True, "APPROVAL_GIVEN")
         await b.engine.approvals.approve(number, BOB, "http")
-        seen = await b.get(told)
+        seen = await b.get(view)
         assert seen.at == ("done", 2, {"coverage": 90, "who": ["ann", "bob"]})
         assert [(proof["kind"], proof["by"]) for proof in seen["evidence"]] == [
             ("human_approval", "ann"),
@@ -162,30 +162,30 @@ async def test_a_quorum_is_of_different_people(store: str) -> None:
 
 
 @asynchronous
-async def test_people_who_approve_at_once_are_all_counted_once() -> None:
+async def test_concurrent_approvals_are_each_counted_once() -> None:
     people = [Principal(f"p{number}", ("human",)) for number in range(5)]
     async with bench(gate({"who": "$.output.approvers"}, approvals=5)) as b:
-        told = await parked(b)
-        number = told["approval"]["id"]
+        view = await parked(b)
+        number = view["approval"]["id"]
         await asyncio.gather(*(b.engine.approvals.approve(number, person, "cli") for person in people))
-        seen = await b.get(told)
+        seen = await b.get(view)
         assert (seen["version"], sorted(seen["context"]["who"])) == (2, [person.id for person in people])
 
 
 @asynchronous
-async def test_a_no_ends_a_quorum() -> None:
+async def test_a_rejection_ends_a_quorum() -> None:
     async with bench(gate(approvals=2)) as b:
-        told = await parked(b)
-        await b.engine.approvals.approve(told["approval"]["id"], ANN, "cli")
-        await b.engine.approvals.reject(told["approval"]["id"], BOB, "cli")
-        assert (await b.get(told))["status"] == "waiting_for_action"
+        view = await parked(b)
+        await b.engine.approvals.approve(view["approval"]["id"], ANN, "cli")
+        await b.engine.approvals.reject(view["approval"]["id"], BOB, "cli")
+        assert (await b.get(view))["status"] == "waiting_for_action"
 
 
 @asynchronous
-async def test_it_is_bound_to_what_was_shown() -> None:
+async def test_an_approval_is_bound_to_the_digest_of_what_was_shown() -> None:
     async with bench(gate(presents={"percent": "$.context.coverage"}, prompt="Deploy?")) as b:
-        told = await parked(b)
-        approval = told["approval"]
+        view = await parked(b)
+        approval = view["approval"]
         assert (approval["prompt"], approval["presents"]) == ("Deploy?", {"percent": 90})
         assert approval["digest"].startswith("sha256:")
         other = (await parked(b))["approval"]["digest"]
@@ -193,65 +193,65 @@ async def test_it_is_bound_to_what_was_shown() -> None:
         for decide in (b.engine.approvals.approve, b.engine.approvals.reject):
             assert (await refusal(decide(approval["id"], ANN, "cli", "", other))).code == "APPROVAL_CHANGED"
         await b.engine.approvals.approve(approval["id"], ANN, "cli", "", approval["digest"])
-        assert (await b.get(told))["terminal"]
+        assert (await b.get(view))["terminal"]
 
 
 @pytest.mark.parametrize("who_looks", ["reader", "watch", "approver", "submitter"])
 @asynchronous
-async def test_it_expires(who_looks: str) -> None:
+async def test_an_approval_expires(who_looks: str) -> None:
     async with bench(gate(expiresMs=1)) as b:
-        told = await parked(b)
+        view = await parked(b)
         await later(time.time() + 0.002)
         if who_looks == "watch":
             await b.hub.workflows.watch.look()
         elif who_looks == "approver":
-            expired = await refusal(b.engine.approvals.approve(told["approval"]["id"], ANN, "cli"))
+            expired = await refusal(b.engine.approvals.approve(view["approval"]["id"], ANN, "cli"))
             assert ("expired" in expired.message, expired.code) == (True, "APPROVAL_EXPIRED")
         elif who_looks == "submitter":
-            assert (await b.submit(told, "other"))["terminal"]
+            assert (await b.submit(view, "other"))["terminal"]
             return
-        seen = await b.get(told)
+        seen = await b.get(view)
         assert (seen["status"], seen["version"]) == ("waiting_for_action", 1)
         assert (seen["lastError"]["code"], seen["lastError"]["attemptedTransition"]) == ("APPROVAL_EXPIRED", "ask")
-        (note,) = await b.notes(told)
+        (note,) = await b.notes(view)
         assert note["outcome"] == "expired"
         assert await b.engine.approvals.waiting() == []
 
 
 @asynchronous
-async def test_everything_that_waits_is_listed_the_oldest_first() -> None:
+async def test_waiting_approvals_are_listed_oldest_first() -> None:
     async with bench(gate(queue="prod")) as b:
-        told = [await parked(b) for _ in range(3)]
+        view = [await parked(b) for _ in range(3)]
         waiting = await b.engine.approvals.waiting()
-        assert [one["id"] for one in waiting] == [one["approval"]["id"] for one in told]
+        assert [one["id"] for one in waiting] == [one["approval"]["id"] for one in view]
         assert (waiting[0]["queue"], waiting[0]["workflowId"], waiting[0]["transition"], waiting[0]["requestedBy"]) == (
             "prod",
-            told[0].id,
+            view[0].id,
             "ask",
             "anonymous",
         )
-        await b.engine.approvals.approve(told[1]["approval"]["id"], OPERATOR, "cli")
+        await b.engine.approvals.approve(view[1]["approval"]["id"], OPERATOR, "cli")
         assert len(await b.engine.approvals.waiting()) == 2
 
 
 @asynchronous
-async def test_the_audit_tells_a_person_from_an_argument() -> None:
+async def test_the_audit_names_the_authenticated_approver() -> None:
     async with bench(gate(), options={"audit": "store"}) as b:
-        told = await b.submit(await b.start(), "ask", {"approved": True, "approver": "ann"})
-        assert told["status"] == "waiting_for_approval"
-        await b.engine.approvals.approve(told["approval"]["id"], ANN, "cli", "looks good")
-        rows = [row for row in await b.audited() if row.get("run") == told.id]
+        view = await b.submit(await b.start(), "ask", {"approved": True, "approver": "ann"})
+        assert view["status"] == "waiting_for_approval"
+        await b.engine.approvals.approve(view["approval"]["id"], ANN, "cli", "looks good")
+        rows = [row for row in await b.audited() if row.get("run") == view.id]
         asked, approved = (
             [row for row in rows if row["action"] == f"approval.{word}"] for word in ("requested", "approved")
         )
         assert [row["principal"] for row in asked] == ["anonymous"]
         assert [(row["principal"], row["callerType"]) for row in approved] == [("ann", "cli")]
         assert "a person, by cli" in approved[0]["reason"]
-        assert told["approval"]["digest"] in approved[0]["reason"]
+        assert view["approval"]["digest"] in approved[0]["reason"]
 
 
 @asynchronous
-async def test_a_chain_goes_on_after_a_yes_and_stops_after_a_no() -> None:
+async def test_a_chain_continues_after_an_approval_and_stops_after_a_rejection() -> None:
     states = {
         "a": {"transitions": {"go": {"target": "gate"}}},
         "gate": {"transitions": {"ask": {"target": "b", "actor": "deterministic", "executor": {"kind": "human"}}}},
@@ -259,20 +259,20 @@ async def test_a_chain_goes_on_after_a_yes_and_stops_after_a_no() -> None:
         "done": DONE,
     }
     async with bench(flow(states)) as b:
-        told = await b.follow(await b.start(), "go")
-        assert (told["status"], told["state"], told["version"]) == ("waiting_for_approval", "gate", 2)
-        await b.engine.approvals.reject(told["approval"]["id"], ANN, "cli", "no")
-        seen = await b.get(told)
+        view = await b.follow(await b.start(), "go")
+        assert (view["status"], view["state"], view["version"]) == ("waiting_for_approval", "gate", 2)
+        await b.engine.approvals.reject(view["approval"]["id"], ANN, "cli", "no")
+        seen = await b.get(view)
         assert (seen.code, seen["version"], seen.names) == ("CHAIN_FAILED", 2, ["$resume"])
         assert (seen["error"]["decidedBy"], seen["error"]["reason"]) == ("ann", "no")
         again = await b.follow(seen, "$resume")
         assert again["status"] == "waiting_for_approval"
         await b.engine.approvals.approve(again["approval"]["id"], ANN, "cli")
-        assert (await b.get(told)).at == ("done", 4, {})
+        assert (await b.get(view)).at == ("done", 4, {})
 
 
 @asynchronous
-async def test_entering_a_state_may_wait_for_people() -> None:
+async def test_entering_a_state_may_wait_for_approval() -> None:
     states = {
         "a": {
             "onEnter": {"executor": {"kind": "human"}, "output": {"who": "$.output.approvers"}},
@@ -281,20 +281,20 @@ async def test_entering_a_state_may_wait_for_people() -> None:
         "done": DONE,
     }
     async with bench(flow(states)) as b:
-        told = await b.start()
-        assert (told.refused, told["status"], told["version"]) == (False, "waiting_for_approval", 1)
-        await b.engine.approvals.approve(told["approval"]["id"], ANN, "cli")
-        seen = await b.get(told)
+        view = await b.start()
+        assert (view.refused, view["status"], view["version"]) == (False, "waiting_for_approval", 1)
+        await b.engine.approvals.approve(view["approval"]["id"], ANN, "cli")
+        seen = await b.get(view)
         assert (seen.at, seen.names) == (("a", 2, {"who": ["ann"]}), ["go"])
 
 
 @asynchronous
-async def test_a_yes_after_the_time_of_the_workflow_is_too_late() -> None:
-    definition = {**gate(), "timeoutMs": 60}
+async def test_an_approval_after_the_timeout_of_the_workflow_is_too_late() -> None:
+    definition = {**gate(), "timeoutMs": 10_000}
     async with bench(definition) as b:
         await b.hub.workflows.watch.stop()
-        told = await parked(b)
-        await later(time.time() + 0.06)
-        late = await refusal(b.engine.approvals.approve(told["approval"]["id"], ANN, "cli"))
-        seen = await b.get(told)
+        view = await parked(b)
+        b.pass_time(10)
+        late = await refusal(b.engine.approvals.approve(view["approval"]["id"], ANN, "cli"))
+        seen = await b.get(view)
         assert (late.code, seen["status"], seen["state"]) == ("APPROVAL_EXPIRED", "timed_out", "a")

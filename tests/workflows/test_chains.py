@@ -1,4 +1,4 @@
-"""What goes on by itself: deterministic transitions and what runs when a state is entered."""
+"""Chains: deterministic transitions and `onEnter` executors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DONE: Json = {"terminal": True}
 
 
 def on(target: str, *guards: str, **more: Any) -> Json:
-    """A transition that is taken by itself."""
+    """A deterministic transition."""
     return {
         "target": target,
         "actor": "deterministic",
@@ -22,8 +22,8 @@ def on(target: str, *guards: str, **more: Any) -> Json:
     }
 
 
-def hops(told: Any) -> list[tuple[str, str, str, int]]:
-    return [(hop["fromState"], hop["transition"], hop["toState"], hop["version"]) for hop in told.data["chain"]]
+def hops(view: Any) -> list[tuple[str, str, str, int]]:
+    return [(hop["fromState"], hop["transition"], hop["toState"], hop["version"]) for hop in view.data["chain"]]
 
 
 @asynchronous
@@ -35,15 +35,15 @@ async def test_deterministic_states_are_passed_before_start_answers(store: str) 
         "done": DONE,
     }
     async with bench(flow(states), store=store) as b:
-        told = await b.start()
-        assert told.at == ("c", 3, {"n": 1, "m": 1})
-        assert hops(told) == [("a", "one", "b", 2), ("b", "two", "c", 3)]
-        assert told.names == ["go"]
-        assert "chain" not in (await b.get(told)).data
+        view = await b.start()
+        assert view.at == ("c", 3, {"n": 1, "m": 1})
+        assert hops(view) == [("a", "one", "b", 2), ("b", "two", "c", 3)]
+        assert view.names == ["go"]
+        assert "chain" not in (await b.get(view)).data
 
 
 @asynchronous
-async def test_a_submit_goes_on_to_the_end() -> None:
+async def test_a_submit_continues_along_the_chain_to_the_end() -> None:
     states = {
         "a": {"transitions": {"go": {"target": "b"}}},
         "b": {"transitions": {"on": on("done")}},
@@ -56,21 +56,21 @@ async def test_a_submit_goes_on_to_the_end() -> None:
 
 
 @asynchronous
-async def test_one_way_that_takes_a_decision_stops_the_chain() -> None:
+async def test_a_transition_that_needs_a_decision_stops_the_chain() -> None:
     states = {
         "a": {"transitions": {"on": on("mixed")}},
         "mixed": {"transitions": {"auto": on("done"), "manual": {"target": "done"}}},
         "done": DONE,
     }
     async with bench(flow(states)) as b:
-        told = await b.start()
-        assert (told["state"], told["version"]) == ("mixed", 2)
-        assert told.names == ["manual"]
-        assert (await b.submit(told, "auto"))["terminal"]
+        view = await b.start()
+        assert (view["state"], view["version"]) == ("mixed", 2)
+        assert view.names == ["manual"]
+        assert (await b.submit(view, "auto"))["terminal"]
 
 
 @asynchronous
-async def test_the_guards_of_a_single_candidate_count(store: str) -> None:
+async def test_the_guards_of_a_single_candidate_are_checked(store: str) -> None:
     states = {
         "a": {"transitions": {"go": {"target": "b", "output": {"ok": "$.arguments.ok"}}}},
         "b": {"transitions": {"on": on("done", "$.context.ok == true")}},
@@ -90,7 +90,7 @@ async def test_the_guards_of_a_single_candidate_count(store: str) -> None:
 
 @pytest.mark.parametrize(("value", "state"), [(1, "one"), (2, "two"), (3, "other")])
 @asynchronous
-async def test_of_many_the_one_that_holds_is_taken_else_the_one_without_guards(value: int, state: str) -> None:
+async def test_the_candidate_whose_guards_hold_is_taken_or_else_the_one_without_guards(value: int, state: str) -> None:
     states = {
         "a": {"transitions": {"go": {"target": "b", "output": {"n": "$.arguments.n"}}}},
         "b": {
@@ -108,20 +108,20 @@ async def test_of_many_the_one_that_holds_is_taken_else_the_one_without_guards(v
 
 @pytest.mark.parametrize("guards", [("$.context.n == 1", "$.context.n > 0"), ("$.context.n == 5", "$.context.n == 6")])
 @asynchronous
-async def test_none_or_several_stop_the_chain_with_the_progress_that_was_made(guards: tuple[str, str]) -> None:
+async def test_no_or_several_candidates_stop_the_chain_and_keep_its_progress(guards: tuple[str, str]) -> None:
     states = {
         "a": {"transitions": {"on": on("b", output={"n": 1})}},
         "b": {"transitions": {"x": on("done", guards[0]), "y": on("done", guards[1])}},
         "done": DONE,
     }
     async with bench(flow(states)) as b:
-        told = await b.start()
-        assert (told.refused, told.code) == (True, "CHAIN_FAILED")
-        assert told.at == ("b", 2, {"n": 1})
-        assert hops(told) == [("a", "on", "b", 2)]
-        again = await b.follow(told, "$resume")
-        assert (again.code, again.at) == ("CHAIN_FAILED", told.at)
-        assert (await b.submit(told, "x")).code == (None if guards[0] == "$.context.n == 1" else "GUARD_REJECTED")
+        view = await b.start()
+        assert (view.refused, view.code) == (True, "CHAIN_FAILED")
+        assert view.at == ("b", 2, {"n": 1})
+        assert hops(view) == [("a", "on", "b", 2)]
+        again = await b.follow(view, "$resume")
+        assert (again.code, again.at) == ("CHAIN_FAILED", view.at)
+        assert (await b.submit(view, "x")).code == (None if guards[0] == "$.context.n == 1" else "GUARD_REJECTED")
 
 
 @asynchronous
@@ -134,21 +134,21 @@ async def test_a_failing_hop_keeps_the_progress_and_can_be_resumed(store: str) -
         "done": DONE,
     }
     async with bench(flow(states), store=store) as b:
-        told = await b.start()
+        view = await b.start()
         b.work.fails = 1
-        failed = await b.follow(told, "go")
+        failed = await b.follow(view, "go")
         assert (failed.refused, failed.code) == (True, "CHAIN_FAILED")
         assert failed["error"]["attemptedTransition"] == "two"
         assert failed["error"]["errorClass"] == "permanent_error"
         assert failed.at == ("c", 3, {"n": 1})
         assert hops(failed) == [("b", "one", "c", 3)]
-        (note,) = await b.notes(told)
+        (note,) = await b.notes(view)
         assert (note["transition"], note["outcome"]) == ("two", "failed")
         ended = await b.follow(failed, "$resume")
         assert not ended.refused
         assert ended.at == ("done", 5, {"n": 1, "m": 2})
         assert hops(ended) == [("c", "two", "d", 4), ("d", "three", "done", 5)]
-        assert len(await b.history(told)) == 5
+        assert len(await b.history(view)) == 5
 
 
 @asynchronous
@@ -162,9 +162,9 @@ async def test_a_failure_while_entering_keeps_the_state_and_can_be_resumed() -> 
         "done": DONE,
     }
     async with bench(flow(states)) as b:
-        told = await b.start()
+        view = await b.start()
         b.work.fails = 2
-        failed = await b.follow(told, "go")
+        failed = await b.follow(view, "go")
         assert (failed.refused, failed.code) == (True, "CHAIN_FAILED")
         assert failed.at == ("b", 2, {})
         assert "$resume" in failed.names
@@ -203,35 +203,35 @@ async def test_a_chain_that_is_too_long_stops_and_can_be_continued() -> None:
         "done": DONE,
     }
     async with bench(flow(states, maxChainDepth=3, initialContext={"n": 0})) as b:
-        told = await b.start()
-        assert (told.refused, told.code) == (True, "CHAIN_DEPTH_EXCEEDED")
-        assert told.at == ("b", 4, {"n": 3})
-        assert len(told["chain"]) == 3
-        told = await b.follow(told, "$resume")
-        assert (told.code, told.at) == ("CHAIN_DEPTH_EXCEEDED", ("a", 7, {"n": 6}))
-        told = await b.follow(told, "$resume")
-        assert told.at == ("done", 10, {"n": 8})
+        view = await b.start()
+        assert (view.refused, view.code) == (True, "CHAIN_DEPTH_EXCEEDED")
+        assert view.at == ("b", 4, {"n": 3})
+        assert len(view["chain"]) == 3
+        view = await b.follow(view, "$resume")
+        assert (view.code, view.at) == ("CHAIN_DEPTH_EXCEEDED", ("a", 7, {"n": 6}))
+        view = await b.follow(view, "$resume")
+        assert view.at == ("done", 10, {"n": 8})
 
 
 @asynchronous
-async def test_there_is_nothing_to_resume_where_nothing_stopped() -> None:
+async def test_resuming_an_instance_that_did_not_stop_is_refused() -> None:
     async with bench(flow({"a": {"transitions": {"go": {"target": "done"}}}, "done": DONE})) as b:
-        told = await b.start()
-        refused = await b.submit(told, "$resume")
-        assert (refused.code, (await b.get(told)).at) == ("INVALID_TRANSITION", told.at)
+        view = await b.start()
+        refused = await b.submit(view, "$resume")
+        assert (refused.code, (await b.get(view)).at) == ("INVALID_TRANSITION", view.at)
 
 
 @asynchronous
-async def test_a_chain_is_resumed_with_the_current_version_by_who_may_see_it() -> None:
+async def test_resuming_a_chain_requires_the_current_version_and_access() -> None:
     states = {"a": {"transitions": {"on": on("done", "$.context.never == true")}}, "done": DONE}
     async with bench(flow(states)) as b:
-        told = await b.start(by=ANN)
-        assert (await b.submit(told, "$resume", by=ANN, version=9)).code == "STALE_WORKFLOW_VERSION"
-        assert (await b.follow(told, "$resume", STRANGER)).code == "UNKNOWN_WORKFLOW"
+        view = await b.start(by=ANN)
+        assert (await b.submit(view, "$resume", by=ANN, version=9)).code == "STALE_WORKFLOW_VERSION"
+        assert (await b.follow(view, "$resume", STRANGER)).code == "UNKNOWN_WORKFLOW"
 
 
 @asynchronous
-async def test_who_submits_is_who_acts_in_the_chain() -> None:
+async def test_the_chain_runs_as_the_principal_who_submitted() -> None:
     role = [{"kind": "role", "role": "human"}]
     states = {
         "a": {"transitions": {"go": {"target": "b"}}},
@@ -252,7 +252,7 @@ async def test_entering_runs_again_each_time_a_state_is_entered() -> None:
         }
     }
     async with bench(flow(states)) as b:
-        told = await b.start()
+        view = await b.start()
         for count in (2, 3):
-            told = await b.follow(told, "again")
-            assert told.at == ("a", 2 * count, {"n": count})
+            view = await b.follow(view, "again")
+            assert view.at == ("a", 2 * count, {"n": count})

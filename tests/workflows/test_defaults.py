@@ -1,4 +1,4 @@
-"""Defaults of a schema are filled in where a value says nothing."""
+"""Defaults of a schema are filled in where a value is missing."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def properties(**given: Any) -> dict[str, Any]:
         (properties(a={"default": 1}), "text", "text"),
     ],
 )
-def test_what_is_left_out_is_filled_in_at_any_depth(schema: Any, value: Any, filled: Any) -> None:
+def test_missing_values_are_filled_in_at_any_depth(schema: Any, value: Any, filled: Any) -> None:
     assert with_defaults(schema, value) == filled
 
 
-def test_the_value_and_the_schema_stay_as_they_are() -> None:
+def test_the_value_and_the_schema_are_not_changed() -> None:
     schema = properties(list={"default": [1]}, inner=properties(x={"default": 1}))
     value: dict[str, Any] = {"inner": {}}
     filled = with_defaults(schema, value)

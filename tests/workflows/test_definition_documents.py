@@ -1,4 +1,4 @@
-"""Workflows written out, read in and copied."""
+"""Exporting, importing and copying workflows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ STATES = flow(
 
 
 @pytest.mark.parametrize("written", [STEPS, STATES], ids=["steps", "states"])
-def test_what_is_written_out_and_read_in_is_the_same(written: Any) -> None:
+def test_an_exported_workflow_is_imported_unchanged(written: Any) -> None:
     workflow = model(written)
 
     document = json.loads(json.dumps(to_document("Tech News", workflow)))
@@ -79,7 +79,7 @@ def test_what_is_written_out_and_read_in_is_the_same(written: Any) -> None:
         ),
     )
 )
-def test_any_workflow_survives_the_way_out_and_in(workflow: Workflow) -> None:
+def test_any_workflow_can_be_exported_and_imported(workflow: Workflow) -> None:
     assert from_document(msgspec.json.decode(msgspec.json.encode(to_document("x", workflow)))) == ("x", workflow)
 
 
@@ -110,7 +110,7 @@ def test_a_document_has_a_version_the_workflow_and_its_steps() -> None:
         ({"version": 1, "workflow": {"name": "x", "tags": 3}, "steps": []}, "The workflow cannot be read: Expected"),
     ],
 )
-def test_what_cannot_be_read_in_is_refused_in_a_sentence(data: Any, sentence: str) -> None:
+def test_an_invalid_document_is_refused_with_the_reason(data: Any, sentence: str) -> None:
     with pytest.raises(WorkflowRefused) as refused:
         from_document(data)
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_read_in_is_refused_in_a_sentence(data: Any, sentence: st
         ),
     )
 )
-def test_any_json_is_read_in_or_refused(data: Any) -> None:
+def test_any_json_is_imported_or_refused(data: Any) -> None:
     for given_data in (data, {"version": 1, "workflow": {"name": "x", "states": data}, "steps": data}):
         with suppress(WorkflowRefused):
             from_document(given_data)
@@ -146,7 +146,7 @@ def test_a_name_that_is_taken_gets_a_number(taken: list[str], name: str) -> None
     assert from_document(to_document("News", model(STEPS)), taken)[0] == name
 
 
-def test_a_document_of_another_hub_is_read_in() -> None:
+def test_a_document_of_another_hub_is_imported() -> None:
     step = {
         "position": 1,
         "name": "Get",

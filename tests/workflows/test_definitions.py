@@ -1,4 +1,4 @@
-"""Entries of `capabilities` are put where executors name them."""
+"""Entries of `capabilities` replace the executors that name them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PUSH = {
     "guards": [guard("lead")],
     "reliability": {"timeoutMs": 5},
 }
-SHELF = capabilities(
+CAPABILITIES = capabilities(
     push=PUSH,
     prod={"wraps": "push", "tags": ["git", "prod"], "examples": [2], "guards": [guard("admin")]},
     slow={"wraps": "prod", "reliability": {"timeoutMs": 50}, "inputSchema": {}, "executor": {"kind": "noop"}},
@@ -47,9 +47,9 @@ SHELF = capabilities(
 )
 
 
-def transition(shelf: dict[str, Capability] = SHELF, **data: Any) -> Transition:
+def transition(available: dict[str, Capability] = CAPABILITIES, **data: Any) -> Transition:
     model = {"initialState": "a", "states": {"a": {"transitions": {"go": {"target": "a", **data}}}}}
-    return resolve(convert(model, Workflow), shelf).states["a"].transitions["go"]
+    return resolve(convert(model, Workflow), available).states["a"].transitions["go"]
 
 
 def call(name: str, **more: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def call(name: str, **more: Any) -> dict[str, Any]:
 
 
 def test_an_entry_takes_over_from_what_it_wraps() -> None:
-    found = resolve_capability("prod", SHELF)
+    found = resolve_capability("prod", CAPABILITIES)
     assert (found.title, found.executor, found.wraps) == ("Push", GIT, None)
     assert found.tags == ["git", "prod"]
     assert found.examples == [1, 2]
@@ -70,8 +70,8 @@ def test_an_entry_takes_over_from_what_it_wraps() -> None:
     assert found.reliability.timeout_ms == 5
 
 
-def test_what_wraps_wins() -> None:
-    found = resolve_capability("slow", SHELF)
+def test_the_settings_of_the_wrapping_entry_win() -> None:
+    found = resolve_capability("slow", CAPABILITIES)
     assert found.executor == Noop()
     assert found.guards == [LEAD, ADMIN]
     assert found.input_schema == {}
@@ -80,7 +80,7 @@ def test_what_wraps_wins() -> None:
 
 
 def test_an_entry_can_run_another_one_with_its_guards() -> None:
-    found = resolve_capability("named", SHELF)
+    found = resolve_capability("named", CAPABILITIES)
     assert found.executor == GIT
     assert found.guards == [LEAD, HUMAN]
     assert found.input_schema == {"type": "object"}
@@ -96,7 +96,7 @@ def test_an_entry_can_run_another_one_with_its_guards() -> None:
         ({"a": {"wraps": "aab"}, "aaa": PUSH}, "there is no capability `aab`; did you mean `aaa`?"),
     ],
 )
-def test_an_entry_that_comes_to_nothing_is_refused(entries: dict[str, Any], message: str) -> None:
+def test_an_entry_that_cannot_be_resolved_is_refused(entries: dict[str, Any], message: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         resolve_capability("a", capabilities(**entries))
     assert message in str(refused.value)
@@ -114,14 +114,14 @@ def test_a_transition_runs_the_entry_it_names() -> None:
     assert found.reliability.timeout_ms == 5
 
 
-def test_what_a_transition_says_itself_stays() -> None:
+def test_the_settings_of_a_transition_win() -> None:
     found = transition(executor=call("push"), inputSchema={"type": "array"}, reliability={"timeoutMs": 7})
     assert found.input_schema == {"type": "array"}
     assert found.reliability is not None
     assert found.reliability.timeout_ms == 7
 
 
-def test_a_name_that_is_no_entry_stays_a_call() -> None:
+def test_a_name_that_is_not_an_entry_stays_a_call() -> None:
     found = transition(executor=call("files.read", arguments={"path": "x"}))
     assert found.executor == CapabilityCall(capability="files.read", arguments={"path": "x"})
 
@@ -151,22 +151,22 @@ def test_entries_in_a_fallback_are_put_in_place_with_their_guards() -> None:
     assert found.guards == [LEAD]
 
 
-def test_a_guard_that_comes_twice_is_asked_once() -> None:
+def test_a_duplicate_guard_is_added_once() -> None:
     assert transition(executor={"kind": "pipeline", "steps": [call("push"), call("prod")]}).guards == [LEAD, ADMIN]
 
 
 def entering(executor: dict[str, Any]) -> Workflow:
     model = {"initialState": "a", "states": {"a": {"onEnter": {"executor": executor}}}}
-    return resolve(convert(model, Workflow), SHELF)
+    return resolve(convert(model, Workflow), CAPABILITIES)
 
 
-def test_what_runs_on_entry_can_be_an_entry() -> None:
+def test_an_on_enter_executor_can_name_an_entry() -> None:
     found = entering(call("plain")).states["a"].on_enter
     assert found is not None
     assert found.executor == Noop()
 
 
-def test_guards_that_nothing_would_check_are_refused() -> None:
+def test_an_on_enter_executor_cannot_name_an_entry_with_guards() -> None:
     with pytest.raises(DefinitionError, match="has guards"):
         entering(call("push"))
 
@@ -176,13 +176,13 @@ def test_arguments_beside_the_name_of_an_entry_are_refused() -> None:
         transition(executor=call("push", arguments={}))
 
 
-def test_nothing_else_of_a_workflow_changes() -> None:
+def test_resolving_changes_nothing_else_of_a_workflow() -> None:
     data = {"initialState": "a", "title": "W", "states": {"a": {"transitions": {"go": {"target": "b"}}}, "b": {}}}
     workflow = convert(data, Workflow)
-    assert resolve(workflow, SHELF) == workflow
+    assert resolve(workflow, CAPABILITIES) == workflow
 
 
-def test_the_nearest_name_is_told_or_some_there_are() -> None:
+def test_the_hint_has_the_nearest_name_or_some_existing_ones() -> None:
     assert nearest("pus", ["push", "pull"]) == "did you mean `push`?"
     assert nearest("zzz", ["push"]) == "there is `push`"
     assert nearest("zzz", map(str, range(12))).endswith(" and 2 more")

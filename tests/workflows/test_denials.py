@@ -1,4 +1,4 @@
-"""Rules against workflows hold for instances too, whatever became of the workflow, and every denial is on record."""
+"""Rules about workflows apply to instances, even of removed workflows, and every denial is audited."""
 
 from __future__ import annotations
 
@@ -34,42 +34,42 @@ def against(*names: str) -> list[Rule]:
 
 
 async def denials(b: Bench) -> list[tuple[str, str, str]]:
-    """What the audit says was denied: what, by which rule, why."""
+    """The denials in the audit: capability, rule, reason."""
     rows = [row for row in await b.audited() if row["decision"] == "deny"]
     return [(row["capability"], row.get("rule", ""), row["reason"]) for row in rows]
 
 
 @asynchronous
-async def test_a_rule_holds_for_instances_whose_workflow_was_removed() -> None:
+async def test_a_rule_applies_to_instances_of_a_removed_workflow() -> None:
     async with bench(flow(STATES)) as b:
-        told = await b.start()
+        view = await b.start()
         b.hub.workflows._apply("given", {})
         b.hub.guard.policy.replace(against("workflow:flow"))
 
-        refused = await b.submit(told, "run")
+        refused = await b.submit(view, "run")
 
         assert (refused.code, refused["error"]["message"]) == ("POLICY_DENIED", DENIED)
         assert b.work.calls == []
-        allowed = (await b.explain(workflowId=told.id))["allowed"]
+        allowed = (await b.explain(workflowId=view.id))["allowed"]
         assert {reason["code"] for one in allowed for reason in one["reasons"]} == {"POLICY_DENIED"}
         b.hub.guard.policy.replace(against("workflow:other"))
-        assert (await b.submit(told, "run"))["terminal"]
+        assert (await b.submit(view, "run"))["terminal"]
 
 
 @asynchronous
-async def test_an_instance_of_a_removed_workflow_that_is_hidden_tells_only_how_it_stands() -> None:
+async def test_explaining_an_instance_of_a_hidden_removed_workflow_shows_only_its_status() -> None:
     async with bench(flow(STATES)) as b:
-        told = await b.start(by=STRANGER)
+        view = await b.start(by=STRANGER)
         b.hub.workflows._apply("given", {})
         b.hub.guard.policy.replace([msgspec.structs.replace(against("workflow:flow")[0], hide=True)])
 
-        explained = await b.explain(STRANGER, workflowId=told.id)
+        explained = await b.explain(STRANGER, workflowId=view.id)
 
         assert explained.data.keys() == {"definitionId", "workflowId", "state", "version", "allowed"}
 
 
 @asynchronous
-async def test_a_chain_is_not_resumed_against_a_rule() -> None:
+async def test_a_chain_that_a_rule_denies_is_not_resumed() -> None:
     async with bench(flow(STATES)) as b:
         b.work.fails = 1
         halted = await b.submit(await b.start(), "chain")
@@ -80,7 +80,7 @@ async def test_a_chain_is_not_resumed_against_a_rule() -> None:
 
 
 @asynchronous
-async def test_a_start_that_a_rule_denies_is_on_record_with_the_rule() -> None:
+async def test_a_denied_start_is_audited_with_the_rule() -> None:
     async with bench(flow(STATES), options={"audit": "store", "policies": against("workflow:flow")}) as b:
         assert (await b.start(by=STRANGER)).code == "POLICY_DENIED"
         assert await denials(b) == [("workflow:flow", "stop", DENIED)]
@@ -90,7 +90,7 @@ async def test_a_start_that_a_rule_denies_is_on_record_with_the_rule() -> None:
 
 @pytest.mark.parametrize("transition", ["child", "inside"])
 @asynchronous
-async def test_a_child_that_a_rule_denies_is_on_record_with_the_rule(transition: str) -> None:
+async def test_a_denied_child_is_audited_with_the_rule(transition: str) -> None:
     options = {"audit": "store", "policies": against("workflow:inner")}
     async with bench(flow(STATES), inner=flow(STATES), options=options) as b:
         assert (await b.submit(await b.start(), transition)).code == "EXECUTOR_FAILED"
@@ -98,11 +98,11 @@ async def test_a_child_that_a_rule_denies_is_on_record_with_the_rule(transition:
 
 
 @asynchronous
-async def test_a_submit_that_a_rule_denies_is_on_record_with_the_rule() -> None:
+async def test_a_denied_submit_is_audited_with_the_rule() -> None:
     async with bench(flow(STATES), options={"audit": "store"}) as b:
-        told = await b.start()
+        view = await b.start()
         b.hub.guard.policy.replace(against("workflow:flow"))
 
-        await b.submit(told, "go")
+        await b.submit(view, "go")
 
         assert await denials(b) == [("workflow:flow", "stop", f"go: POLICY_DENIED: {DENIED}")]

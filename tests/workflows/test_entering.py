@@ -1,4 +1,4 @@
-"""Nothing is done in a state before it is entered, whatever became of the entry."""
+"""No transition is possible in a state before its entry has succeeded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import asynchronous
-from tests.workflows.conftest import ANN, WORK, Bench, Json, Told, bench, flow, later
+from tests.workflows.conftest import ANN, WORK, Bench, Json, View, bench, flow, later
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.workflows import transitions
 from waypost.workflows.instance import Instance, detached_caller
@@ -25,14 +25,14 @@ def entering(executor: Json, **way: Any) -> Json:
     return flow({"a": {"onEnter": {"executor": executor, "output": {"in": True}}, "transitions": ways}, "done": DONE})
 
 
-async def turned_down(b: Bench, how: str) -> Told:
-    """An instance whose entry came to nothing."""
-    told = await b.start()
+async def failed_entry(b: Bench, how: str) -> View:
+    """An instance whose entry failed."""
+    view = await b.start()
     if how == "rejected":
-        await b.engine.approvals.reject(told["approval"]["id"], ANN, "cli", "no")
+        await b.engine.approvals.reject(view["approval"]["id"], ANN, "cli", "no")
     elif how == "expired":
         await later(time.time() + 0.002)
-    return await b.get(told)
+    return await b.get(view)
 
 
 ENTRIES: dict[str, Json] = {
@@ -44,64 +44,64 @@ ENTRIES: dict[str, Json] = {
 
 @pytest.mark.parametrize("how", ENTRIES)
 @asynchronous
-async def test_an_entry_that_came_to_nothing_cannot_be_stepped_around(how: str, store: str) -> None:
+async def test_a_failed_entry_blocks_all_transitions(how: str, store: str) -> None:
     async with bench(entering(ENTRIES[how]), store=store) as b:
         b.work.fails = 1
-        told = await turned_down(b, how)
-        assert (told["status"], told.code, told.names) == ("chain_failed", "CHAIN_FAILED", ["$resume"])
+        view = await failed_entry(b, how)
+        assert (view["status"], view.code, view.names) == ("chain_failed", "CHAIN_FAILED", ["$resume"])
         for transition in ("go", "other", "nowhere"):
-            refused = await b.submit(told, transition)
+            refused = await b.submit(view, transition)
             assert (refused.refused, refused.code, refused.names) == (True, "CHAIN_FAILED", ["$resume"])
             assert "self" in refused.rels
-            assert told["error"]["message"] in refused["error"]["message"]
-            assert refused["error"].get("errorClass") == told["error"].get("errorClass")
-        assert (await b.get(told)).data == told.data
-        assert len(await b.history(told)) == 1
+            assert view["error"]["message"] in refused["error"]["message"]
+            assert refused["error"].get("errorClass") == view["error"].get("errorClass")
+        assert (await b.get(view)).data == view.data
+        assert len(await b.history(view)) == 1
 
 
 @asynchronous
-async def test_once_it_is_entered_the_state_is_open() -> None:
+async def test_transitions_are_possible_once_the_state_is_entered() -> None:
     async with bench(entering({"kind": "human"})) as b:
-        told = await b.follow(await turned_down(b, "rejected"), "$resume")
-        assert told["status"] == "waiting_for_approval"
-        await b.engine.approvals.approve(told["approval"]["id"], ANN, "cli")
-        seen = await b.get(told)
+        view = await b.follow(await failed_entry(b, "rejected"), "$resume")
+        assert view["status"] == "waiting_for_approval"
+        await b.engine.approvals.approve(view["approval"]["id"], ANN, "cli")
+        seen = await b.get(view)
         assert (seen.at, seen.names) == (("a", 2, {"in": True}), ["go", "other"])
         assert (await b.follow(seen, "go")).at == ("done", 3, {"in": True})
 
 
 @asynchronous
-async def test_what_is_taken_by_itself_elsewhere_cannot_be_taken_before_the_entry_either() -> None:
+async def test_a_deterministic_transition_cannot_be_submitted_before_the_entry() -> None:
     async with bench(entering(WORK, actor="deterministic")) as b:
         b.work.fails = 1
-        told = await b.start()
-        assert (await b.submit(told, "go")).code == "CHAIN_FAILED"
+        view = await b.start()
+        assert (await b.submit(view, "go")).code == "CHAIN_FAILED"
 
 
 @asynchronous
-async def test_explaining_tells_that_nothing_is_allowed_before() -> None:
+async def test_explaining_shows_that_no_transition_is_allowed_before_the_entry() -> None:
     async with bench(entering(WORK)) as b:
         b.work.fails = 1
-        told = await b.start()
-        allowed = (await b.explain(workflowId=told.id))["allowed"]
+        view = await b.start()
+        allowed = (await b.explain(workflowId=view.id))["allowed"]
         assert [(one["allowed"], one["reasons"][0]["code"]) for one in allowed] == [(False, "CHAIN_FAILED")] * 2
 
 
 @asynchronous
-async def test_while_the_entry_runs_nobody_else_moves_it() -> None:
+async def test_a_submit_during_the_entry_is_stale() -> None:
     async with bench(entering(WORK)) as b:
         release = b.work.hold()
         running = asyncio.create_task(b.start())
         await b.work.began.wait()
         (instance,) = await b.hub.store.instances.page()
-        told = await b.get(instance.id)
-        assert (await b.submit(told, "go")).code == "STALE_WORKFLOW_VERSION"
+        view = await b.get(instance.id)
+        assert (await b.submit(view, "go")).code == "STALE_WORKFLOW_VERSION"
         release.set()
         assert (await running).at == ("a", 2, {"in": True})
 
 
 async def committed(b: Bench) -> Instance:
-    """An instance between the commit that led into a state and the entry into it."""
+    """An instance between the commit into a state and its entry."""
     definition = b.engine.library.get("flow")
     assert definition is not None
     await b.engine.library.pin(definition)
@@ -113,21 +113,21 @@ async def committed(b: Bench) -> Instance:
 
 @pytest.mark.parametrize("executor", [WORK, {"kind": "human"}, {"kind": "noop"}])
 @asynchronous
-async def test_nobody_slips_in_between_a_commit_and_the_entry(executor: Json) -> None:
+async def test_a_submit_between_a_commit_and_the_entry_is_stale(executor: Json) -> None:
     async with bench(entering(executor)) as b:
         await b.hub.workflows.watch.stop()
         live = await committed(b)
-        told = await b.get(live.id)
-        assert (told["status"], told.rels) == ("going_on", ["self"])
+        view = await b.get(live.id)
+        assert (view["status"], view.rels) == ("going_on", ["self"])
         for transition in ("go", "other"):
-            refused = await b.submit(told, transition)
+            refused = await b.submit(view, transition)
             assert (refused.code, refused.rels, refused["version"]) == ("STALE_WORKFLOW_VERSION", ["self"], 1)
-        assert (await b.submit(told, "$resume")).code == "INVALID_TRANSITION"
-        assert (await b.get(told)).at == ("a", 1, {})
+        assert (await b.submit(view, "$resume")).code == "INVALID_TRANSITION"
+        assert (await b.get(view)).at == ("a", 1, {})
 
 
 @asynchronous
-async def test_an_entry_that_failed_at_another_hub_is_told_here_too(tmp_path: Path) -> None:
+async def test_an_entry_that_failed_at_another_hub_blocks_transitions_here_too(tmp_path: Path) -> None:
     place = f"sqlite:///{tmp_path}/shared.db"
     async with bench(entering(WORK), store=place) as one, bench(entering(WORK), store=place) as other:
         for hub in (one, other):
@@ -142,7 +142,7 @@ async def test_an_entry_that_failed_at_another_hub_is_told_here_too(tmp_path: Pa
 
 
 @asynchronous
-async def test_an_entry_that_failed_is_not_run_again_because_of_a_record_that_is_older() -> None:
+async def test_an_outdated_record_does_not_repeat_a_failed_entry() -> None:
     async with bench(entering(WORK)) as b:
         watch = b.hub.workflows.watch
         await watch.stop()

@@ -1,4 +1,4 @@
-"""Reading expressions: the tree of what was written, and what is refused where."""
+"""Parsing expressions: the resulting tree, and errors with their position."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ from waypost.workflows.scope import parse_path
         ("true && " * 600 + "true", "longer than 4096"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_position(text: str, why: str) -> None:
+def test_an_invalid_expression_is_refused_with_the_position(text: str, why: str) -> None:
     with pytest.raises(DefinitionError) as caught:
         compile_expression(text)
 
@@ -85,14 +85,14 @@ def test_nesting_is_bounded(before: str, after: str) -> None:
         compile_expression(before * 1300)
 
 
-def test_an_expression_names_each_place_it_looks_at_once() -> None:
+def test_an_expression_lists_each_path_once() -> None:
     expression = compile_expression("$.context.a == 1 && !($.input.b || $.workflow.input.b) || $.context.a in [2]")
 
     assert [path.text for path in expression.paths] == ["$.context.a", "$.input.b"]
     assert expression.text.startswith("$.context.a == 1")
 
 
-def test_the_tree_says_what_was_written() -> None:
+def test_an_expression_is_parsed_into_a_tree() -> None:
     tree = compile_expression("$.context.a >= 80 && ($.context.b || !($.arguments.c in ['x', 1]))").tree
 
     assert tree == And(

@@ -1,4 +1,4 @@
-"""Whatever an expression looks like: it holds when the documentation says so, and reads as it is written."""
+"""Random expressions hold as documented, and parse to the tree they were rendered from."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ TREES: st.SearchStrategy[Node] = st.recursive(ANY_OPERAND | COMPARISONS, joined,
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality of JSON values, said as plainly as possible."""
+    """Equality of JSON values, written as simply as possible."""
     if isinstance(one, bool) or isinstance(other, bool):
         return isinstance(one, bool) and isinstance(other, bool) and one == other
     if isinstance(one, list) and isinstance(other, list):
@@ -82,7 +82,7 @@ def is_number(value: Any) -> bool:
 
 
 def judged(node: Node, scope: Scope) -> bool:
-    """Whether a tree holds, by the words of the documentation."""
+    """Whether a tree holds, according to the documentation."""
     match node:
         case And(parts):
             return all(judged(part, scope) for part in parts)
@@ -130,7 +130,7 @@ def test_every_expression_holds_when_it_should(tree: Node, context: Any, argumen
 
 
 @given(TREES)
-def test_what_is_written_down_reads_as_the_same_tree(tree: Node) -> None:
+def test_a_rendered_expression_parses_to_the_same_tree(tree: Node) -> None:
     assert parse(render(tree), GUARD_ROOTS) == tree
 
 

@@ -1,4 +1,4 @@
-"""Expressions: what holds, and what is said about one that does not."""
+"""Expressions: which hold, and the false parts of those that do not."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def holds(text: str, scope: Scope = SCOPE) -> bool:
         "$.context.list contains 'two' && $.arguments.n > 4 && true && !false",
     ],
 )
-def test_it_holds(text: str) -> None:
+def test_an_expression_holds(text: str) -> None:
     assert holds(text)
     assert compile_expression(text).false_parts(SCOPE) == []
 
@@ -186,12 +186,12 @@ def test_it_holds(text: str) -> None:
         "$.context.no && $.context.yes || $.context.no",
     ],
 )
-def test_it_does_not_hold(text: str) -> None:
+def test_an_expression_does_not_hold(text: str) -> None:
     assert not holds(text)
     assert compile_expression(text).false_parts(SCOPE)
 
 
-def test_a_hostile_pattern_takes_no_longer_than_another() -> None:
+def test_a_hostile_pattern_is_matched_in_linear_time() -> None:
     expression = compile_expression("$.context.a matches '^(a+)+$'")
     scope = Scope({"a": "a" * 50_000 + "!"}, {}, {})
     before = time.process_time()
@@ -247,7 +247,7 @@ def test_data_nested_deeper_than_the_stack_is_compared() -> None:
         ("$.context.tests", []),
     ],
 )
-def test_a_false_expression_says_which_parts_were_false(text: str, failures: list[tuple[str, dict[str, Any]]]) -> None:
+def test_a_false_expression_lists_its_false_parts(text: str, failures: list[tuple[str, dict[str, Any]]]) -> None:
     scope = Scope({"coverage": 74, "tests": True, "waived": "yes"}, {"least": 75}, {})
 
     found = compile_expression(text).false_parts(scope)

@@ -1,4 +1,4 @@
-"""Pictures of workflows."""
+"""Diagrams of workflows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.workflows.checks.definitions import WORKFLOWS
 from waypost.config.models import Workflow
 from waypost.kinds import convert
-from waypost.workflows.graph import dot, mermaid, svg
+from waypost.workflows.graph import dot, mermaid, picture, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 DEPLOY = {
@@ -105,19 +105,19 @@ def test_mermaid_shows_steps_and_routes() -> None:
 
 
 @pytest.mark.parametrize("name", ["end", "two words", 'quo"te', "a:b", "-->", "ü", "State"])
-def test_mermaid_keeps_odd_names_apart_from_its_own_words(name: str) -> None:
+def test_mermaid_quotes_unusual_names(name: str) -> None:
     lines = mermaid(workflow({"initialState": name, "states": {name: {"terminal": True}}})).splitlines()
     assert lines[1].startswith('    state "')
     assert lines[2:] == ["    [*] --> s1", "    s1 --> [*]"]
 
 
-def test_mermaid_never_gives_one_name_to_two_states() -> None:
+def test_mermaid_ids_are_unique() -> None:
     text = mermaid(workflow({"initialState": "s1", "states": {"two words": {}, "s1": {"terminal": True}}}))
     assert 'state "two words" as s1' in text
     assert "[*] --> s2" in text
 
 
-def test_the_current_state_is_pointed_out() -> None:
+def test_the_current_state_is_highlighted() -> None:
     assert "class test current" in mermaid(workflow(DEPLOY), "test")
     assert 's2 [label="test", fillcolor=lightyellow, penwidth=3];' in dot(workflow(DEPLOY), "test")
     assert svg(workflow(DEPLOY), "test").count('class="box current"') == 1
@@ -125,7 +125,7 @@ def test_the_current_state_is_pointed_out() -> None:
     assert "class s2 current" in mermaid(workflow(DIGEST), "sum")
 
 
-def test_dot_marks_ends_dangers_and_what_happens_by_itself() -> None:
+def test_dot_marks_terminal_states_dangers_and_deterministic_transitions() -> None:
     text = dot(workflow(DEPLOY))
     assert text.startswith('digraph "Deploy Pipeline" {\n')
     assert 's5 [label="deployed", peripheries=2];' in text
@@ -181,13 +181,13 @@ def assert_nothing_overlaps(text: str) -> None:
 
 
 @pytest.mark.parametrize("data", [DEPLOY, DIGEST], ids=["states", "steps"])
-def test_no_label_and_no_box_lies_on_another(data: dict[str, Any]) -> None:
+def test_no_labels_or_boxes_overlap(data: dict[str, Any]) -> None:
     text = svg(workflow(data))
     assert len(areas(text, "box")) >= 4
     assert_nothing_overlaps(text)
 
 
-def test_no_line_runs_through_a_box_that_is_not_its_end() -> None:
+def test_no_line_crosses_a_box() -> None:
     text = svg(workflow(DEPLOY))
     boxes = areas(text, "box")
     for path in re.findall(r'class="arrow[^"]*" d="([^"]+)"', text):
@@ -206,7 +206,7 @@ def test_an_arrow_back_points_up() -> None:
     assert float(up[0]) > float(up[1])
 
 
-def test_svg_escapes_whatever_is_written() -> None:
+def test_svg_escapes_names() -> None:
     name = "<script>&\"'\x00"
     text = svg(workflow({"title": name, "initialState": name, "states": {name: {"terminal": True}}}), name)
     assert "<script>" not in text
@@ -220,8 +220,38 @@ def test_an_empty_workflow_can_be_drawn() -> None:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(WORKFLOWS)
-def test_no_definition_is_too_odd_to_be_drawn(data: dict[str, Any]) -> None:
+def test_any_definition_can_be_drawn(data: dict[str, Any]) -> None:
     drawn = workflow(data)
     assert mermaid(drawn, "a").startswith("stateDiagram-v2\n")
     assert dot(drawn, "a").endswith("}\n")
     assert_nothing_overlaps(svg(drawn, "a"))
+
+
+LONG = "a_transition_with_a_name_that_is_longer_than_the_label_of_an_arrow"
+WAYS = {
+    "initialState": "draft",
+    "timeoutMs": 60_000,
+    "onTimeout": {"target": "expired"},
+    "states": {
+        "draft": {
+            "transitions": {
+                "send": {"target": "sent", "actor": "system"},
+                "send_again": {"target": "sent", "actor": "system"},
+                LONG: {"target": "sent"},
+            }
+        },
+        "sent": {"terminal": True},
+        "expired": {"terminal": True},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("move", "target"),
+    [("send", "sent"), ("send_again", "sent"), (LONG, "sent"), ("$timeout", "expired")],
+)
+def test_of_all_arrows_only_the_one_that_an_instance_took_is_marked(move: str, target: str) -> None:
+    shown = picture(workflow(WAYS), target, [(None, "$start", "draft"), ("draft", move, target)])
+
+    assert [arrow.transition for arrow in shown.arrows if arrow.is_taken] == [move]
+    assert {box.state for box in shown.boxes if box.id in shown.visited} == {"draft", target}

@@ -1,4 +1,4 @@
-"""Guards: which hold, and what a caller is told about those that do not."""
+"""Guards: which hold, and the reasons for those that do not."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_guard_holds_when_it_should(data: dict[str, Any], holds: bool) -> None
     assert bool(compiled.failures(SCOPE)) is not holds
 
 
-def test_a_guard_can_be_shown_as_it_was_written() -> None:
+def test_a_guard_keeps_its_original_data() -> None:
     written = all_of(
         expr("$.context.a==1"), negated(any_of(needs({"kind": "k", "count": 2}), {"kind": "role", "role": "r"}))
     )
@@ -95,7 +95,7 @@ def test_a_guard_can_be_shown_as_it_was_written() -> None:
     assert compile_guard(guard(written)).data == written
 
 
-def test_a_request_to_people_is_met_by_their_approval() -> None:
+def test_human_request_evidence_is_satisfied_by_approvals() -> None:
     compiled = compile_guard(guard(needs({"kind": "human_request", "count": 2})))
     one = Proof("human_approval", "ann", 1)
     assert not compiled.holds(replace(SCOPE, evidence=(one,)))
@@ -110,7 +110,7 @@ def test_evidence_counts_different_people() -> None:
     assert compiled.holds(replace(SCOPE, evidence=(*PROOFS, Proof("review", "bob", 3))))
 
 
-def test_nobody_in_particular_has_no_roles_and_no_permissions() -> None:
+def test_a_scope_without_a_principal_has_no_roles_or_permissions() -> None:
     scope = Scope({}, {"roles": ["lead"]}, {"role": "lead"})
 
     assert not compile_guard(guard({"kind": "role", "role": "lead"})).holds(scope)
@@ -124,7 +124,7 @@ def test_no_guards_hold() -> None:
     assert guards.failures(SCOPE) == []
 
 
-def test_guards_hold_when_all_do_and_tell_of_each_that_does_not() -> None:
+def test_guards_hold_when_all_do_and_report_each_failure() -> None:
     guards = compile_guards([guard(NO), guard(YES), guard({"kind": "role", "role": "boss"})])
 
     assert not guards.holds(SCOPE)
@@ -167,7 +167,7 @@ def test_guards_hold_when_all_do_and_tell_of_each_that_does_not() -> None:
         (negated({"kind": "role", "role": "lead"}), "A guard of the kind role holds that must not.", {}),
     ],
 )
-def test_a_reason_is_one_sentence_with_the_values_that_were_looked_at(
+def test_a_reason_has_a_message_and_the_values_that_were_read(
     data: dict[str, Any], message: str, operands: dict[str, Any]
 ) -> None:
     (reason,) = compile_guard(guard(data)).failures(SCOPE)
@@ -177,7 +177,7 @@ def test_a_reason_is_one_sentence_with_the_values_that_were_looked_at(
     assert reason["guard"]["kind"] == data["kind"]
 
 
-def test_all_of_tells_of_each_guard_in_it_that_does_not_hold() -> None:
+def test_all_of_reports_each_failing_guard() -> None:
     reasons = compile_guard(guard(all_of(NO, YES, all_of({"kind": "role", "role": "boss"})))).failures(SCOPE)
 
     assert [reason["guard"] for reason in reasons] == [NO, {"kind": "role", "role": "boss"}]
@@ -205,7 +205,7 @@ def test_all_of_tells_of_each_guard_in_it_that_does_not_hold() -> None:
         ("$.context.login==1", "$.context.login==1", {"$.context.login": {"Password": "[REDACTED]", "n": 1}}),
     ],
 )
-def test_secrets_are_in_no_reason(text: str, shown: str, operands: dict[str, Any]) -> None:
+def test_reasons_contain_no_secrets(text: str, shown: str, operands: dict[str, Any]) -> None:
     (reason,) = compile_guard(guard(expr(text))).failures(SCOPE)
 
     assert reason["guard"] == expr(shown)
@@ -214,7 +214,7 @@ def test_secrets_are_in_no_reason(text: str, shown: str, operands: dict[str, Any
     assert "hunter2" not in json.dumps(reason)
 
 
-def test_secrets_are_in_no_reason_of_guards_around_guards() -> None:
+def test_reasons_of_nested_guards_contain_no_secrets() -> None:
     secret = expr('$.context.api_token == "s3cret"')
     opened = expr('$.context.api_token == "hunter2"')
     reasons = compile_guards([guard(any_of(secret)), guard(negated(opened)), guard(all_of(secret))]).failures(SCOPE)
@@ -244,7 +244,7 @@ def test_values_are_shown_without_secrets_and_clipped(value: Any, shown: Any) ->
     assert redact(value) == shown
 
 
-def test_the_expressions_of_a_guard_are_found_wherever_they_stand() -> None:
+def test_the_expressions_of_nested_guards_are_found() -> None:
     guards = compile_guards(
         [guard(all_of(expr("$.context.a"), negated(any_of(expr("$.context.b"))))), guard(expr("$.context.c"))]
     )
@@ -252,14 +252,14 @@ def test_the_expressions_of_a_guard_are_found_wherever_they_stand() -> None:
     assert [expression.text for expression in guards.expressions] == ["$.context.a", "$.context.b", "$.context.c"]
 
 
-def test_a_guard_that_cannot_be_read_is_refused() -> None:
+def test_an_invalid_guard_is_refused() -> None:
     with pytest.raises(DefinitionError, match="cannot be read at position"):
         compile_guards([guard(negated(expr("$.context.a =")))])
     with pytest.raises(DefinitionError, match="not known here"):
         compile_guard(guard(expr("$.output.a")))
 
 
-def test_guards_nested_without_end_are_refused() -> None:
+def test_guards_nested_too_deeply_are_refused() -> None:
     deep: GuardModel = ExprGuard(expr="true")
     for _ in range(70):
         deep = Not(guard=deep)
@@ -283,7 +283,7 @@ TREES = st.recursive(
 
 
 def judged(data: dict[str, Any]) -> bool:
-    """Whether a guard holds, told by its data alone."""
+    """Whether a guard holds, computed from its data."""
     match data["kind"]:
         case "all_of":
             return all(judged(inner) for inner in data["guards"])

@@ -1,4 +1,4 @@
-"""Who runs a move: a process is known to be gone, or nobody says so."""
+"""The process that runs a move: detecting that it has exited."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def named(pid: int, began: str = "1") -> str:
     return f"{machine}|{pid}|{began}|{token}"
 
 
-def test_this_process_is_there() -> None:
+def test_this_process_has_not_exited() -> None:
     assert not has_exited(identify_process())
 
 
@@ -25,7 +25,7 @@ def test_two_engines_of_one_process_have_two_names() -> None:
     assert identify_process() != identify_process()
 
 
-def test_a_process_that_ended_is_gone() -> None:
+def test_an_ended_process_has_exited() -> None:
     running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     code = "import os; from waypost.workflows.instance import identify_process; print(identify_process())"
     name = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
@@ -34,7 +34,7 @@ def test_a_process_that_ended_is_gone() -> None:
     assert has_exited(named(running.pid))
 
 
-def test_a_zombie_is_gone() -> None:
+def test_a_zombie_has_exited() -> None:
     ended = subprocess.Popen([sys.executable, "-c", "print(flush=True)"], stdout=subprocess.PIPE)
     assert ended.stdout is not None
     ended.stdout.read()
@@ -44,16 +44,16 @@ def test_a_zombie_is_gone() -> None:
     ended.stdout.close()
 
 
-def test_another_process_with_the_same_number_is_not_taken_for_it() -> None:
+def test_another_process_with_the_same_pid_is_not_mistaken_for_it() -> None:
     assert has_exited(named(os.getpid(), "1"))
 
 
 @pytest.mark.parametrize("holder", ["", "|", "|||", "elsewhere|1|1|x", "nonsense", "|12|3|x"])
-def test_of_what_cannot_be_known_nobody_says_that_it_is_gone(holder: str) -> None:
+def test_an_unknown_holder_is_not_reported_as_exited(holder: str) -> None:
     assert not has_exited(holder)
 
 
-def test_a_name_of_this_machine_without_a_number_says_nothing() -> None:
+def test_a_holder_of_this_machine_without_a_pid_is_not_reported_as_exited() -> None:
     machine = identify_process().split("|")[0]
     for rest in ("", "|", "|x|1|t", "|12||t"):
         assert not has_exited(machine + rest)

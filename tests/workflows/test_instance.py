@@ -1,4 +1,4 @@
-"""An instance in memory: what it is doing, who may see it, and how the store takes it."""
+"""An instance in memory: its status, its visibility, and its stored form."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def approval(role: str = "lead") -> Approval:
         ("unknown", "unknown_outcome"),
     ],
 )
-def test_a_move_on_its_way_is_its_status(kind: str, status: str) -> None:
+def test_a_pending_move_determines_the_status(kind: str, status: str) -> None:
     assert begun().status == "waiting_for_action"
     assert replace(begun(), pending_move=held(kind)).status == status
 
 
-def test_it_is_open_to_its_owner_operators_and_people_where_they_are_needed() -> None:
+def test_an_instance_is_open_to_its_owner_operators_and_needed_people() -> None:
     live = begun()
     assert live.is_open_to(Principal("owner"))
     assert live.is_open_to(OPERATOR)
@@ -76,11 +76,11 @@ def test_it_is_open_to_its_owner_operators_and_people_where_they_are_needed() ->
     assert not waiting.is_open_to(ANN)
 
 
-def test_what_is_kept_of_its_owner_are_rights_and_no_claims() -> None:
+def test_the_owner_is_stored_without_claims() -> None:
     assert begun().body.owner == Principal("owner")
 
 
-def test_where_a_move_leads_is_known_without_doing_it() -> None:
+def test_applying_a_transition_does_not_change_the_instance() -> None:
     live = begun(timeoutMs=1000)
     move = held("executing", arguments={"n": 5})
     found = transitions.apply_transition(live, move, None, 100.0)
@@ -94,7 +94,7 @@ def test_where_a_move_leads_is_known_without_doing_it() -> None:
     assert entered.due_at == live.body.deadline
 
 
-def test_an_end_without_a_state_is_one_where_it_stands() -> None:
+def test_an_interrupt_without_a_target_ends_the_instance_in_its_state() -> None:
     live = begun()
     ended = transitions.interrupt(live, None, "$cancel", "ann", "cancelled", 5.0).instance
     assert (ended.is_over, ended.status, ended.body.outcome, ended.body.ended_at) == (
@@ -107,7 +107,7 @@ def test_an_end_without_a_state_is_one_where_it_stands() -> None:
     assert (over.is_over, over.status, over.body.outcome) == (True, "timed_out", "failed")
 
 
-def test_ids_sort_as_they_were_made_and_differ() -> None:
+def test_ids_are_unique_and_sort_by_creation() -> None:
     made = [new_id() for _ in range(100)]
     assert len(set(made)) == 100
     assert [one[:15] for one in made] == sorted(one[:15] for one in made)
@@ -119,34 +119,34 @@ def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
 
 
 @asynchronous
-async def test_it_is_the_same_out_of_the_store(store: str) -> None:
+async def test_an_instance_is_loaded_from_the_store_unchanged(store: str) -> None:
     async with bench(flow(STATES), store=store) as b:
-        told = await b.start(by=ANN)
-        live = await b.engine.cache.get(told.id)
+        view = await b.start(by=ANN)
+        live = await b.engine.cache.get(view.id)
         assert live is not None
-        kept = await b.hub.store.instances.get(told.id)
+        kept = await b.hub.store.instances.get(view.id)
         assert kept is not None
         assert read_body(kept) == live.body
         assert read_pending_move(kept) is None
         reserved = await b.engine.runner.reserve(live, held("executing", arguments={"n": [1, {"x": None}]}))
-        again = await b.engine.cache.get(told.id)
+        again = await b.engine.cache.get(view.id)
         assert again is not None
         assert (again.pending_move, again.token, again.body) == (reserved.pending_move, reserved.token, live.body)
 
 
 @asynchronous
-async def test_memory_is_used_for_the_version_it_has_and_nothing_else() -> None:
+async def test_the_cache_returns_only_the_given_version_to_permitted_principals() -> None:
     async with bench(flow(STATES)) as b:
-        told = await b.start()
-        shelf = b.engine.cache
+        view = await b.start()
+        instance_cache = b.engine.cache
         kept_by = Principal("operator", ("admin",))
-        assert (kept := shelf.find(told.id, 1, kept_by)) is not None
-        assert kept.id == told.id
-        assert shelf.find(told.id, 2, kept_by) is None
-        assert shelf.find(told.id, 1, Principal("another")) is None
-        shelf.drop(told.id)
-        assert shelf.find(told.id, 1, kept_by) is None
-        assert await shelf.get("wf_none") is None
+        assert (kept := instance_cache.find(view.id, 1, kept_by)) is not None
+        assert kept.id == view.id
+        assert instance_cache.find(view.id, 2, kept_by) is None
+        assert instance_cache.find(view.id, 1, Principal("another")) is None
+        instance_cache.drop(view.id)
+        assert instance_cache.find(view.id, 1, kept_by) is None
+        assert await instance_cache.get("wf_none") is None
 
 
 def test_a_nested_call_of_a_workflow_still_reports_to_the_client() -> None:

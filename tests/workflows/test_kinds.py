@@ -1,4 +1,4 @@
-"""Kinds of executors and guards: the tables are complete, and kinds from outside are known everywhere."""
+"""Kinds of executors and guards: the tables are complete, and third-party kinds work everywhere."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ YAML: Final = """
 
 @pytest.fixture
 def toys() -> Iterator[None]:
-    """Kinds that were registered by somebody else's package."""
+    """Kinds that a third-party package has registered."""
     register_executor(SHOUT)
     register_guard(HOLDS)
     yield
@@ -156,30 +156,30 @@ def written(folder: Path, text: str) -> Path:
 
 @pytest.mark.usefixtures("toys")
 @asynchronous
-async def test_a_hub_runs_a_workflow_with_kinds_from_outside() -> None:
+async def test_a_hub_runs_a_workflow_with_third_party_kinds() -> None:
     async with bench(FLOW) as b:
-        told = await b.start()
-        refused = await b.submit(told, "end")
+        view = await b.start()
+        refused = await b.submit(view, "end")
         assert refused.code == "GUARD_REJECTED"
         assert refused["error"]["guards"][0] == {
             "guard": {"kind": "holds", "slot": "said"},
             "message": "Nothing wrote said.",
             "operands": {},
         }
-        told = await b.submit(told, "say", {"word": "hello"})
-        assert told["context"]["said"] == "HELLO"
-        assert (await b.submit(told, "end"))["state"] == "b"
-        first, second = (await b.history(told))[1:]
+        view = await b.submit(view, "say", {"word": "hello"})
+        assert view["context"]["said"] == "HELLO"
+        assert (await b.submit(view, "end"))["state"] == "b"
+        first, second = (await b.history(view))[1:]
         assert first["executor"]["kind"] == "shout"
         assert second["guards"][0] == "has said"
 
 
 @pytest.mark.usefixtures("toys")
 @asynchronous
-async def test_kinds_from_outside_are_explained() -> None:
+async def test_third_party_kinds_are_explained() -> None:
     async with bench(FLOW) as b:
-        told = await b.explain(definitionId="flow", transition="say")
-        assert told["executor"] == WORDS
+        view = await b.explain(definitionId="flow", transition="say")
+        assert view["executor"] == WORDS
         assert (await b.explain(definitionId="flow", transition="end"))["guards"] == [
             {"kind": "holds", "slot": "said"},
             ASKED,
@@ -188,22 +188,22 @@ async def test_kinds_from_outside_are_explained() -> None:
 
 @pytest.mark.usefixtures("toys")
 @asynchronous
-async def test_rules_about_what_a_kind_from_outside_names_are_kept() -> None:
+async def test_rules_apply_to_capabilities_that_a_third_party_kind_names() -> None:
     way = {"target": "b", "executor": {**WORDS, "through": "work"}}
     rule = {"name": "no", "type": "allow_list", "config": {"allow": ["workflow*"]}, "hide": True}
     options = {"policies": [msgspec.convert(rule, Rule)]}
     async with bench(flow({"a": {"transitions": {"say": way}}, "b": {"terminal": True}}), options=options) as b:
-        told = await b.explain(definitionId="flow", transition="say")
-        assert told["denied"]["code"] == "POLICY_DENIED"
-        assert told["executor"]["kind"] == "shout"
-        assert told["executor"]["through"] != "work"
+        view = await b.explain(definitionId="flow", transition="say")
+        assert view["denied"]["code"] == "POLICY_DENIED"
+        assert view["executor"]["kind"] == "shout"
+        assert view["executor"]["through"] != "work"
 
 
 @pytest.mark.usefixtures("toys")
 @pytest.mark.parametrize(
     ("slot", "verdict"), [("said", "allowed"), ("missing", "refused"), ("unrecorded", "not_known")]
 )
-def test_a_kind_from_outside_decides_in_a_replay_whether_it_holds(slot: str, verdict: str) -> None:
+def test_a_third_party_guard_is_evaluated_in_a_replay(slot: str, verdict: str) -> None:
     guard = {"kind": "any_of", "guards": [{"kind": "all_of", "guards": [{"kind": "holds", "slot": slot}]}]}
     definition = model(
         flow({"a": {"transitions": {"end": {"target": "b", "guards": [guard]}}}, "b": {"terminal": True}})
@@ -217,21 +217,21 @@ def test_a_kind_from_outside_decides_in_a_replay_whether_it_holds(slot: str, ver
 
 
 @pytest.mark.usefixtures("toys")
-def test_a_kind_from_outside_is_drawn() -> None:
+def test_a_third_party_kind_is_drawn() -> None:
     drawn = mermaid(model(FLOW))
     assert "say (loud)" in drawn
     assert "end if has twice" in drawn
 
 
 @pytest.mark.usefixtures("toys")
-def test_a_kind_from_outside_is_in_the_schema() -> None:
+def test_a_third_party_kind_is_in_the_schema() -> None:
     definitions = schema()["$defs"]
     assert definitions["Shout"]["properties"]["text"]["description"] == "The text, or a path to it."
     assert {"$ref": "#/$defs/Holds"} in definitions["Not"]["properties"]["guard"]["anyOf"]
 
 
 @pytest.mark.usefixtures("toys")
-def test_the_command_checks_kinds_from_outside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_check_command_checks_third_party_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["check", str(written(tmp_path, YAML.replace("TEXT", "$.nowhere.x")))])
     assert "WF030" in capsys.readouterr().out
     main(["check", str(written(tmp_path, YAML.replace("TEXT", "hello")))])
@@ -257,7 +257,7 @@ def test_each_part_of_a_kind_is_checked(tmp_path: Path, executor: str, key: str,
 
 
 @pytest.mark.usefixtures("toys")
-def test_a_guard_from_outside_is_checked_like_any_other(tmp_path: Path) -> None:
+def test_a_third_party_guard_is_checked_like_any_other(tmp_path: Path) -> None:
     both = "[{kind: holds, slot: said}, {kind: not, guard: {kind: holds, slot: said}}]"
     loaded = load(written(tmp_path, YAML.replace("[{kind: holds, slot: said}]", both).replace("TEXT", "x")), {})
     assert [one.code for one in check_workflows(loaded, None)] == ["WF055"]
@@ -308,7 +308,7 @@ def test_a_guard_kind_without_one_of_its_parts_cannot_be_made(part: str) -> None
         GuardKind(**parts)
 
 
-def test_a_part_that_speaks_of_a_field_that_is_not_there_is_refused() -> None:
+def test_a_kind_that_refers_to_an_unknown_field_is_refused() -> None:
     with pytest.raises(TypeError, match="Shout has no fields tone"):
         ExecutorKind(
             model=Shout,
@@ -334,14 +334,14 @@ def test_a_part_that_speaks_of_a_field_that_is_not_there_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("toys")
-def test_a_name_is_only_taken_once() -> None:
+def test_a_kind_cannot_be_registered_twice() -> None:
     with pytest.raises(ValueError, match="There is a kind 'shout' already"):
         register_executor(SHOUT)
     with pytest.raises(ValueError, match="There is a kind 'holds' already"):
         register_guard(HOLDS)
 
 
-def test_a_model_that_is_not_marked_is_no_kind() -> None:
+def test_a_model_of_another_base_cannot_be_registered() -> None:
     with pytest.raises(TypeError, match="not marked as ExecutorModel"):
         kinds.EXECUTORS.add(HOLDS)
 
@@ -353,12 +353,12 @@ def test_every_module_of_a_kind_is_in_the_table() -> None:
     assert modules | {"jsonpath"} == {kind.name for kind in GUARDS}
 
 
-def test_the_tables_are_what_the_configuration_knows() -> None:
+def test_the_tables_match_the_kinds_of_the_configuration() -> None:
     assert tuple(kinds.EXECUTORS.models) == tuple(kind.name for kind in EXECUTORS)
     assert tuple(kinds.GUARDS.models) == tuple(kind.name for kind in GUARDS)
 
 
-def test_data_that_fits_no_kind_is_refused_with_its_place() -> None:
+def test_data_that_matches_no_kind_is_refused_with_its_path() -> None:
     nested = {"kind": "pipeline", "steps": [{"kind": "parallel", "branches": [{"kind": "cli", "command": 1}]}]}
     place = r"Expected `str \| null`, got `int` - at `\$\.do\.steps\[0\]\.branches\[0\]\.command`"
     with pytest.raises(msgspec.ValidationError, match=place):
@@ -369,7 +369,7 @@ def test_data_that_fits_no_kind_is_refused_with_its_place() -> None:
         convert(5, GuardModel)
 
 
-def test_a_model_among_the_data_stays_as_it_is() -> None:
+def test_a_model_among_the_data_is_kept() -> None:
     made = convert({"kind": "noop"}, ExecutorModel)
     assert convert([made], list[ExecutorModel]) == [made]
     assert compile_guard(convert({"kind": "expr", "expr": "true"}, GuardModel)).holds(Scope({}, {}, {}))

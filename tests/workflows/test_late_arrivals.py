@@ -1,4 +1,4 @@
-"""What a crash left is taken up when everything is there that it calls, which may be later than the hub itself."""
+"""Recovery after a crash waits for capabilities that are registered after the hub has started."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def definition(executor: Json) -> Json:
 
 
 def arrive(b: Bench) -> list[str]:
-    """Have the tool that was late; how often it was called."""
+    """Register the late tool, and return the record of its calls."""
     calls: list[str] = []
 
     @b.hub.tool(name="late")
@@ -46,45 +46,45 @@ def arrive(b: Bench) -> list[str]:
     ids=lambda executor: executor["kind"],
 )
 @asynchronous
-async def test_a_move_waits_for_what_it_calls(executor: Json) -> None:
+async def test_a_recovered_move_waits_for_its_capability(executor: Json) -> None:
     async with bench(definition(executor)) as b:
-        told = await b.start()
-        await crash(b, told)
+        view = await b.start()
+        await crash(b, view)
         for _ in range(2):
-            seen = await b.get(told)
+            seen = await b.get(view)
             assert (seen["status"], "lastError" in seen.data) == ("executing", False)
-        if executor["kind"] == "worker":  # a tool is none
+        if executor["kind"] == "worker":  # a tool is not a worker
             return
         calls = arrive(b)
-        await b.once(told, lambda seen: seen["state"] == "done")
+        await b.once(view, lambda seen: seen["state"] == "done")
         assert calls == ["once"]
 
 
 @asynchronous
-async def test_what_goes_on_by_itself_waits_for_what_it_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recovered_chain_waits_for_its_capability(monkeypatch: pytest.MonkeyPatch) -> None:
     async def stop(_: Runner, taken: Outcome, __: object) -> Outcome:
         return Outcome(taken.instance)
 
     async with bench(definition(LATE)) as b:
         with monkeypatch.context() as patched:
             patched.setattr(Runner, "follow", stop)
-            told = await b.submit(await b.start(), "chain")
+            view = await b.submit(await b.start(), "chain")
         watch = b.hub.workflows.watch
         await watch.recover()
-        assert (await b.get(told))["status"] == "going_on"
+        assert (await b.get(view))["status"] == "going_on"
         calls = arrive(b)
         await watch.recover()
-        ended = await b.once(told, lambda seen: seen["state"] == "done")
+        ended = await b.once(view, lambda seen: seen["state"] == "done")
         assert (ended.code, calls) == (None, ["once"])
 
 
 @asynchronous
-async def test_what_never_comes_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_recovery_stops_waiting_for_a_capability_after_the_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(definition(LATE)) as b:
-        told = await b.start()
-        await crash(b, told)
-        assert (await b.get(told))["status"] == "executing"
+        view = await b.start()
+        await crash(b, view)
+        assert (await b.get(view))["status"] == "executing"
         monkeypatch.setattr(maintenance, "STARTUP_GRACE_S", 0.0)
         b.engine.recovery.begin()
-        seen = await b.once(told, lambda seen: "lastError" in seen.data)
+        seen = await b.once(view, lambda seen: "lastError" in seen.data)
         assert seen["lastError"]["message"] == "Unknown tool: late"

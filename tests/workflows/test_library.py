@@ -1,4 +1,4 @@
-"""The definitions: those of today, and those that instances are pinned to."""
+"""The library: current definitions, and those that instances are pinned to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ONE = flow({"a": {"transitions": {"go": {"target": "done"}}}, "done": DONE})
 
 
 @asynchronous
-async def test_what_did_not_change_stays_the_same_object() -> None:
+async def test_an_unchanged_definition_stays_the_same_object() -> None:
     async with bench(ONE) as b:
         library = b.engine.library
         before = library.get("flow")
@@ -27,7 +27,7 @@ async def test_what_did_not_change_stays_the_same_object() -> None:
 
 
 @asynchronous
-async def test_a_digest_tells_definitions_apart() -> None:
+async def test_different_definitions_have_different_digests() -> None:
     async with bench(ONE) as b:
         library = b.engine.library
         same = [library.compile("flow", model(ONE)).digest for _ in range(2)]
@@ -41,7 +41,7 @@ async def test_a_digest_tells_definitions_apart() -> None:
 
 
 @asynchronous
-async def test_a_pinned_definition_is_found_again_by_another_library(store: str) -> None:
+async def test_a_pinned_definition_is_loaded_by_another_library(store: str) -> None:
     async with bench(ONE, store=store) as b:
         definition = b.engine.library.get("flow")
         assert definition is not None
@@ -88,21 +88,21 @@ async def test_every_executor_survives_the_store(given: Json) -> None:
 
 
 @asynchronous
-async def test_near_names_are_found() -> None:
+async def test_similar_names_are_found() -> None:
     async with bench(deploy=ONE, destroy=ONE) as b:
         assert b.engine.library.find_nearest("deplyo")[0] == "deploy"
         assert b.engine.library.find_nearest("zzzzzz") == []
 
 
 @asynchronous
-async def test_mistakes_are_told_where_they_stand() -> None:
+async def test_an_error_names_the_definition_and_the_transition() -> None:
     async with bench(ONE) as b:
         bad = flow({"a": {"transitions": {"go": {"target": "done", "executor": {"kind": "cli"}}}}, "done": DONE})
         with pytest.raises(DefinitionError, match=r"flow, a\.go"):
             b.engine.library.compile("flow", model(bad))
 
 
-def test_the_name_of_the_workflow_of_single_capabilities_is_taken() -> None:
+def test_the_name_proxy_default_is_refused() -> None:
     hub = Hub("h", version="1")
     with pytest.raises(DefinitionError, match=r"^proxy_default is the built-in workflow for single capabilities"):
         hub.workflows.add("proxy_default", model(ONE))
@@ -110,7 +110,7 @@ def test_the_name_of_the_workflow_of_single_capabilities_is_taken() -> None:
 
 
 @asynchronous
-async def test_states_are_made_ready_as_they_say() -> None:
+async def test_states_are_compiled_with_guidance_chains_and_link_filters() -> None:
     definition = flow(
         {
             "a": {"goal": "G", "transitions": {"go": {"target": "done"}}},

@@ -1,4 +1,4 @@
-"""Links: what can be done next, each a call that can be made as it is."""
+"""Links: the possible next calls, complete with arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCHEMA = {"type": "object", "properties": {"repo": {"type": "string"}}, "require
 
 
 @asynchronous
-async def test_a_link_says_everything_that_is_needed_to_follow_it() -> None:
+async def test_a_link_contains_everything_needed_to_follow_it() -> None:
     transition = {
         "target": "done",
         "title": "Push",
@@ -22,15 +22,15 @@ async def test_a_link_says_everything_that_is_needed_to_follow_it() -> None:
     }
     states = {"a": {"transitions": {"push": transition}}, "done": DONE}
     async with bench(flow(states, initialContext={"n": 1})) as b:
-        told = await b.start(given={"repo": "r"})
-        assert told["links"] == [
+        view = await b.start(given={"repo": "r"})
+        assert view["links"] == [
             {
                 "rel": "transition",
                 "title": "Push",
                 "description": "Push it",
                 "method": "workflow.submit",
                 "args": {
-                    "workflowId": told.id,
+                    "workflowId": view.id,
                     "expectedVersion": 1,
                     "transition": "push",
                     "arguments": {"repo": "r", "deep": {"n": [1]}},
@@ -38,21 +38,21 @@ async def test_a_link_says_everything_that_is_needed_to_follow_it() -> None:
                 "inputSchema": SCHEMA,
             }
         ]
-        assert (await b.follow(told, "push"))["terminal"]
+        assert (await b.follow(view, "push"))["terminal"]
 
 
 @asynchronous
-async def test_links_carry_the_version_of_now() -> None:
+async def test_links_have_the_current_version() -> None:
     async with bench(flow({"a": {"transitions": {"again": {"target": "a"}}}})) as b:
-        told = await b.start()
+        view = await b.start()
         for version in (1, 2, 3):
-            assert told.link("again")["expectedVersion"] == version
-            assert (await b.get(told)).link("again") == told.link("again")
-            told = await b.follow(told, "again")
+            assert view.link("again")["expectedVersion"] == version
+            assert (await b.get(view)).link("again") == view.link("again")
+            view = await b.follow(view, "again")
 
 
 @asynchronous
-async def test_what_is_for_people_says_so_and_what_goes_by_itself_is_not_shown() -> None:
+async def test_links_mark_human_transitions_and_omit_deterministic_ones() -> None:
     states = {
         "a": {
             "transitions": {
@@ -65,13 +65,13 @@ async def test_what_is_for_people_says_so_and_what_goes_by_itself_is_not_shown()
         "done": DONE,
     }
     async with bench(flow(states)) as b:
-        told = await b.start()
-        assert [(link["args"]["transition"], link.get("actor")) for link in told["links"]] == [
+        view = await b.start()
+        assert [(link["args"]["transition"], link.get("actor")) for link in view["links"]] == [
             ("agent", None),
             ("person", "human"),
         ]
-        assert (await b.follow(told, "person")).code == "ACTOR_MISMATCH"
-        assert (await b.follow(told, "person", ANN))["terminal"]
+        assert (await b.follow(view, "person")).code == "ACTOR_MISMATCH"
+        assert (await b.follow(view, "person", ANN))["terminal"]
 
 
 @pytest.mark.parametrize(
@@ -101,41 +101,41 @@ async def test_links_can_be_filtered_by_guards_for_all_states_or_for_one(
         first["linkFilter"] = state
     more = {"linkFilter": workflow} if workflow else {}
     async with bench(flow({"a": first, "done": DONE}, initialContext={"n": 1}, **more)) as b:
-        told = await b.start()
-        assert told.names == names
-        assert (await b.submit(told, "args", {"yes": True}))["terminal"]
+        view = await b.start()
+        assert view.names == names
+        assert (await b.submit(view, "args", {"yes": True}))["terminal"]
 
 
 @asynchronous
-async def test_filtering_by_guards_leaves_no_trace() -> None:
+async def test_filtering_by_guards_is_not_audited() -> None:
     guarded = {"target": "a", "guards": [{"kind": "role", "role": "nobody"}]}
     definition = flow({"a": {"linkFilter": "byGuards", "transitions": {"go": guarded}}})
     async with bench(definition, options={"audit": "store"}) as b:
-        told = await b.start()
-        before = len([row for row in await b.audited() if row.get("run") == told.id])
-        assert told["links"] == []
-        await b.get(told)
-        assert len([row for row in await b.audited() if row.get("run") == told.id]) == before
+        view = await b.start()
+        before = len([row for row in await b.audited() if row.get("run") == view.id])
+        assert view["links"] == []
+        await b.get(view)
+        assert len([row for row in await b.audited() if row.get("run") == view.id]) == before
 
 
 @asynchronous
-async def test_looking_never_changes_anything() -> None:
+async def test_reading_never_changes_an_instance() -> None:
     async with bench(flow({"a": {"transitions": {"go": {"target": "done"}}}, "done": DONE})) as b:
-        told = await b.start()
-        before = await b.hub.store.instances.get(told.id)
-        first = await b.get(told)
-        assert (await b.get(told)).data == first.data
-        assert await b.hub.store.instances.get(told.id) == before
-        assert len(await b.history(told)) == 1
+        view = await b.start()
+        before = await b.hub.store.instances.get(view.id)
+        first = await b.get(view)
+        assert (await b.get(view)).data == first.data
+        assert await b.hub.store.instances.get(view.id) == before
+        assert len(await b.history(view)) == 1
 
 
 @asynchronous
-async def test_every_rejection_is_on_record() -> None:
+async def test_every_rejection_is_audited() -> None:
     states = {"a": {"transitions": {"person": {"target": "done", "actor": "human"}}}, "done": DONE}
     async with bench(flow(states), options={"audit": "store"}) as b:
-        told = await b.start()
-        await b.submit(told, "person")
-        await b.submit(told, "person", version=4)
+        view = await b.start()
+        await b.submit(view, "person")
+        await b.submit(view, "person", version=4)
         rows = [row for row in await b.audited() if row.get("action") == "transition.rejected"]
         assert [row["decision"] for row in rows] == ["deny", "deny"]
         assert "ACTOR_MISMATCH" in rows[0]["reason"]
@@ -143,15 +143,15 @@ async def test_every_rejection_is_on_record() -> None:
 
 
 @asynchronous
-async def test_a_whole_life_is_on_record() -> None:
+async def test_all_transitions_of_an_instance_are_audited() -> None:
     states = {
         "a": {"transitions": {"go": {"target": "b"}}},
         "b": {"transitions": {"on": {"target": "done", "actor": "deterministic"}}},
         "done": DONE,
     }
     async with bench(flow(states), options={"audit": "store"}) as b:
-        told = await b.follow(await b.start(by=ANN), "go", ANN)
-        rows = [row for row in await b.audited() if row.get("run") == told.id]
+        view = await b.follow(await b.start(by=ANN), "go", ANN)
+        rows = [row for row in await b.audited() if row.get("run") == view.id]
         assert [row["action"] for row in rows] == [
             "workflow.started",
             "workflow.transitioned",

@@ -1,4 +1,4 @@
-"""Mappings into the context, and templates of what is handed on."""
+"""Mappings into the context, and templates of arguments."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ def test_a_slot_gets_its_value(value: Any, written: Any) -> None:
     assert type(result) is type(written)
 
 
-def test_whole_results_are_integers() -> None:
+def test_integral_results_are_integers() -> None:
     assert repr(mapped({"add": [0.5, 0.5]})) == "1"
     assert repr(mapped({"divide": [5, 2.5]})) == "2"
 
 
-def test_everything_is_computed_before_anything_is_written() -> None:
+def test_all_values_are_computed_before_any_is_written() -> None:
     scope = Scope({"a": 1, "b": 2}, {}, {})
     mapping = compile_mapping({"a": "$.context.b", "b": "$.context.a", "sum": {"add": ["$.context.a", "$.context.b"]}})
 
@@ -129,7 +129,7 @@ def test_an_empty_mapping_writes_nothing() -> None:
         ({"concat": ["$.nowhere.x"]}, "not known here"),
     ],
 )
-def test_a_mapping_that_cannot_work_is_refused_and_names_its_slot(value: Any, why: str) -> None:
+def test_an_invalid_mapping_is_refused_with_its_slot(value: Any, why: str) -> None:
     with pytest.raises(DefinitionError) as caught:
         compile_mapping({"slot": value})
 
@@ -137,12 +137,12 @@ def test_a_mapping_that_cannot_work_is_refused_and_names_its_slot(value: Any, wh
     assert 'the output "slot"' in caught.value.message
 
 
-def test_a_mapping_looks_only_where_it_may() -> None:
+def test_a_mapping_can_read_only_its_roots() -> None:
     with pytest.raises(DefinitionError, match=r"\$\.branch is not known here"):
         compile_mapping({"a": "$.branch.value"})
 
 
-def test_a_mapping_names_each_place_it_looks_at_once() -> None:
+def test_a_mapping_lists_each_path_once() -> None:
     mapping = compile_mapping(
         {"a": "$.output.x", "b": {"add": ["$.output.x", "$.context.n"]}, "c": {"set": "$.context.not"}}
     )
@@ -150,7 +150,7 @@ def test_a_mapping_names_each_place_it_looks_at_once() -> None:
     assert [path.text for path in mapping.paths] == ["$.output.x", "$.context.n"]
 
 
-def test_a_literal_is_a_new_one_each_time() -> None:
+def test_a_literal_is_copied_each_time() -> None:
     definition = {"a": [1, {"b": []}], "c": {"set": {"d": [2]}}}
     mapping = compile_mapping(definition)
     mapping.apply(SCOPE)["a"][1]["b"].append("changed")
@@ -184,19 +184,19 @@ def test_a_template_that_is_only_a_missing_path_is_missing() -> None:
     assert compile_template("$.context.missing").fill(SCOPE) is MISSING
 
 
-def test_a_template_names_each_place_it_looks_at_once() -> None:
+def test_a_template_lists_each_path_once() -> None:
     template = compile_template({"a": "$.branch.value", "b": ["$.context.x", "$.branch.value"]}, NESTED_ROOTS)
 
     assert [path.text for path in template.paths] == ["$.branch.value", "$.context.x"]
 
 
 @pytest.mark.parametrize("template", ["$.branch.value", {"a": ["$.context..b"]}, ["$.50"]])
-def test_a_template_with_a_path_to_nowhere_is_refused(template: Any) -> None:
+def test_a_template_with_an_invalid_path_is_refused(template: Any) -> None:
     with pytest.raises(DefinitionError):
         compile_template(template)
 
 
-def test_what_is_nested_without_end_is_refused() -> None:
+def test_values_nested_too_deeply_are_refused() -> None:
     deep: Any = 1
     for _ in range(5000):
         deep = [deep]
@@ -218,7 +218,7 @@ OPERATORS = ["add", "subtract", "multiply", "divide"]
 
 
 @given(st.sampled_from(OPERATORS), JSON | NUMBERS, JSON | NUMBERS)
-def test_arithmetic_gives_a_number_that_json_can_say_or_null(name: str, left: Any, right: Any) -> None:
+def test_arithmetic_gives_a_json_number_or_null(name: str, left: Any, right: Any) -> None:
     scope = Scope({"left": left, "right": right}, {}, {})
     result = mapped({name: ["$.context.left", "$.context.right"]}, scope)
 
@@ -253,7 +253,7 @@ def plain(value: Any) -> bool:
 
 
 @given(JSON.filter(plain))
-def test_a_template_without_paths_is_what_it_says(value: Any) -> None:
+def test_a_template_without_paths_is_filled_unchanged(value: Any) -> None:
     before = copy.deepcopy(value)
     filled = compile_template(value).fill(SCOPE)
 
@@ -261,7 +261,7 @@ def test_a_template_without_paths_is_what_it_says(value: Any) -> None:
 
 
 @given(JSON, JSON)
-def test_a_template_holds_what_was_there_wherever_its_path_stands(one: Any, other: Any) -> None:
+def test_a_template_is_filled_with_values_at_any_depth(one: Any, other: Any) -> None:
     scope = Scope({"one": one, "other": other}, {}, {})
     template = compile_template({"a": ["$.context.one", {"b": "$.context.other"}], "c": "$.context.none"})
 

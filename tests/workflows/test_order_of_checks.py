@@ -1,4 +1,4 @@
-"""Checks come in one order: timeout, version, transition, actor, schema, guards; only then something runs."""
+"""Checks have a fixed order: timeout, version, transition, actor, schema, guards; then the executor runs."""
 
 from __future__ import annotations
 
@@ -29,48 +29,48 @@ def definition(*, ready: bool) -> Json:
 
 @pytest.mark.parametrize("wrong", [subset for n in range(6) for subset in itertools.combinations(ORDER, n)])
 @asynchronous
-async def test_the_first_that_is_wrong_is_what_is_told_and_nothing_runs(wrong: tuple[str, ...]) -> None:
+async def test_the_first_failing_check_is_reported_and_nothing_runs(wrong: tuple[str, ...]) -> None:
     async with bench(definition(ready="GUARD_REJECTED" not in wrong)) as b:
-        told = await b.start()
+        view = await b.start()
         answer = await b.submit(
-            told,
+            view,
             "nowhere" if "INVALID_TRANSITION" in wrong else "go",
             {} if "INPUT_SCHEMA_VIOLATION" in wrong else {"value": 1},
             **({} if "ACTOR_MISMATCH" in wrong else {"by": ANN}),
-            version=told["version"] + ("STALE_WORKFLOW_VERSION" in wrong),
+            version=view["version"] + ("STALE_WORKFLOW_VERSION" in wrong),
         )
         assert answer.code == (wrong[0] if wrong else None)
         assert len(b.work.calls) == (0 if wrong else 1)
         if wrong:
             assert "self" in answer.rels
-            assert (await b.get(told)).at == told.at
-            assert len(await b.history(told)) == 1
+            assert (await b.get(view)).at == view.at
+            assert len(await b.history(view)) == 1
 
 
 @asynchronous
 async def test_a_timeout_comes_before_the_version() -> None:
     late = definition(ready=True) | {"timeoutMs": 1, "onTimeout": {"target": "done"}}
     async with bench(late) as b:
-        told = await b.start(by=ANN)
+        view = await b.start(by=ANN)
         await later(time.time() + 0.002)
-        answer = await b.submit(told, "go", {"value": 1}, by=ANN)
+        answer = await b.submit(view, "go", {"value": 1}, by=ANN)
         assert answer.code == "STALE_WORKFLOW_VERSION"
         assert (answer["state"], answer["version"]) == ("done", 2)
         assert b.work.calls == []
 
 
 @asynchronous
-async def test_who_somebody_is_does_not_stand_in_the_arguments() -> None:
+async def test_arguments_cannot_set_the_principal() -> None:
     async with bench(definition(ready=True)) as b:
-        told = await b.start()
+        view = await b.start()
         claims = {"value": 1, "actor": "human", "role": "human", "roles": ["human"], "principal": {"id": "ann"}}
-        assert (await b.submit(told, "go", claims)).code == "ACTOR_MISMATCH"
-        assert (await b.submit(told, "go", claims, by=ANN))["terminal"]
+        assert (await b.submit(view, "go", claims)).code == "ACTOR_MISMATCH"
+        assert (await b.submit(view, "go", claims, by=ANN))["terminal"]
 
 
 @pytest.mark.parametrize("transition", ["go", "other", "end", "nowhere", "$resume"])
 @asynchronous
-async def test_what_another_hub_moved_on_is_stale_whatever_else_is_wrong(tmp_path: Path, transition: str) -> None:
+async def test_a_move_by_another_hub_is_reported_as_stale_before_other_errors(tmp_path: Path, transition: str) -> None:
     place = f"sqlite:///{tmp_path}/shared.db"
     states = {
         "a": {"transitions": {"go": {"target": "b"}, "other": {"target": "b", "inputSchema": SCHEMA}}},
@@ -78,8 +78,8 @@ async def test_what_another_hub_moved_on_is_stale_whatever_else_is_wrong(tmp_pat
         "done": {"terminal": True},
     }
     async with bench(flow(states), store=place) as one, bench(flow(states), store=place) as other:
-        told = await one.start()
-        await other.submit(told, "go")
-        refused = await one.submit(told, transition)
+        view = await one.start()
+        await other.submit(view, "go")
+        refused = await one.submit(view, transition)
         assert refused.code == "STALE_WORKFLOW_VERSION"
         assert (refused["state"], refused["version"]) == ("b", 2)

@@ -65,7 +65,7 @@ SCOPE = Scope(
         ("$.previous", {"p": False}),
     ],
 )
-def test_a_path_finds_what_is_there(text: str, value: Any) -> None:
+def test_a_path_finds_an_existing_value(text: str, value: Any) -> None:
     path = parse_path(text)
 
     assert path.get(SCOPE) == value
@@ -89,11 +89,11 @@ def test_a_path_finds_what_is_there(text: str, value: Any) -> None:
         "$.output.none",
     ],
 )
-def test_a_path_to_nothing_is_missing(text: str) -> None:
+def test_a_path_without_a_value_is_missing(text: str) -> None:
     assert parse_path(text).get(SCOPE) is MISSING
 
 
-def test_what_only_parts_of_a_workflow_have_is_missing_elsewhere() -> None:
+def test_values_of_nested_executors_are_missing_elsewhere() -> None:
     scope = Scope({}, {}, {})
 
     assert parse_path("$.branch.value").get(scope) is MISSING
@@ -102,13 +102,13 @@ def test_what_only_parts_of_a_workflow_have_is_missing_elsewhere() -> None:
     assert parse_path("$.output.x").get(scope) is MISSING
 
 
-def test_a_path_says_where_it_looks() -> None:
+def test_a_path_has_a_root_and_keys() -> None:
     path = parse_path('$.context.a["b c"][0]')
 
     assert (path.root, path.keys) == ("context", ("a", "b c", 0))
 
 
-def test_the_input_has_two_names_and_is_one_place() -> None:
+def test_the_two_names_of_the_input_are_equal() -> None:
     assert parse_path("$.workflow.input.x") == parse_path("$.input.x")
     assert len({parse_path("$.workflow.input.x"), parse_path("$.input['x']")}) == 1
     assert parse_path("$.input.x") != parse_path("$.input.y")
@@ -146,7 +146,7 @@ def test_the_input_has_two_names_and_is_one_place() -> None:
         ("$.context." + "a" * 5000, "longer than 4096"),
     ],
 )
-def test_a_malformed_path_is_refused_in_one_sentence(text: str, why: str) -> None:
+def test_a_malformed_path_is_refused_with_the_position(text: str, why: str) -> None:
     with pytest.raises(DefinitionError) as caught:
         parse_path(text)
 
@@ -155,7 +155,7 @@ def test_a_malformed_path_is_refused_in_one_sentence(text: str, why: str) -> Non
     assert len(caught.value.message) < 500
 
 
-def test_a_path_may_only_begin_with_what_is_there_to_look_at() -> None:
+def test_a_path_with_an_unavailable_root_is_refused() -> None:
     with pytest.raises(DefinitionError, match=r"\$\.output is not known here"):
         parse_path("$.output.x", GUARD_ROOTS)
 
@@ -164,7 +164,7 @@ def test_a_path_may_only_begin_with_what_is_there_to_look_at() -> None:
     ("text", "meant"),
     [("$.context.a", True), ("$.nonsense", True), ("$.", True), ("$", False), ("$5", False), (" $.context", False)],
 )
-def test_a_text_is_meant_as_a_path_by_its_beginning(text: str, meant: bool) -> None:
+def test_a_text_is_recognised_as_a_path_by_its_prefix(text: str, meant: bool) -> None:
     assert is_path(text) is meant
 
 
@@ -183,7 +183,7 @@ KEYS = st.lists(st.sampled_from(["a", "b", "0"]) | st.integers(0, 3), max_size=4
 
 
 @given(KEYS, JSON, st.dictionaries(st.sampled_from(["a", "b"]), JSON))
-def test_a_lookup_never_fails_and_finds_what_stepping_finds(keys: list[str | int], value: Any, context: Any) -> None:
+def test_a_lookup_never_fails_and_equals_following_the_keys(keys: list[str | int], value: Any, context: Any) -> None:
     suffix = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
     scope = Scope(context, {}, {}, output=value)
 
@@ -192,7 +192,7 @@ def test_a_lookup_never_fails_and_finds_what_stepping_finds(keys: list[str | int
 
 
 def found(value: Any, keys: list[str | int]) -> str:
-    """What stepping from key to key leads to, as text, since NaN is not equal to itself."""
+    """The value found by following the keys, as text, since NaN is not equal to itself."""
     for key in keys:
         try:
             if isinstance(value, str):

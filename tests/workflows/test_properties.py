@@ -1,4 +1,4 @@
-"""Whatever a valid definition looks like: links can be followed, versions are rows, and looking changes nothing."""
+"""Random definitions: links can be followed, versions are rows, and reading changes nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.workflows.conftest import ANN, WORK, Bench, Json, Told, bench, flow
+from tests.workflows.conftest import ANN, WORK, Bench, Json, View, bench, flow
 from waypost.capabilities.principals import ANONYMOUS
 
 STEPS = 12
@@ -92,7 +92,7 @@ def definitions(draw: st.DrawFn) -> Json:
 
 
 def arguments(schema: Json | None) -> st.SearchStrategy[Json]:
-    """Arguments that a schema allows, whatever was filled in."""
+    """Arguments that a schema allows."""
     if schema == NUMBER:
         return st.fixed_dictionaries({"n": st.integers(-3, 5)})
     if schema == TEXT:
@@ -100,11 +100,11 @@ def arguments(schema: Json | None) -> st.SearchStrategy[Json]:
     return st.just({})
 
 
-async def check_standing(b: Bench, told: Told) -> Told:
-    """Everything that holds wherever an instance stands."""
-    seen = await b.get(told)
-    assert (await b.get(told)).data == seen.data
-    assert len(await b.history(told)) == seen["version"] == told["version"]
+async def check_standing(b: Bench, view: View) -> View:
+    """Check the invariants of an instance."""
+    seen = await b.get(view)
+    assert (await b.get(view)).data == seen.data
+    assert len(await b.history(view)) == seen["version"] == view["version"]
     definition = b.engine.library.get("flow")
     assert definition is not None
     state = definition.states[seen["state"]]
@@ -118,17 +118,17 @@ async def check_standing(b: Bench, told: Told) -> Told:
 
 async def walk(definition: Json, data: st.DataObject) -> None:
     async with bench(definition) as b:
-        told = await b.start(given={"level": data.draw(st.integers(1, 2))})
-        assert told.code in (None, *KEEPS_PROGRESS)
+        view = await b.start(given={"level": data.draw(st.integers(1, 2))})
+        assert view.code in (None, *KEEPS_PROGRESS)
         for _ in range(STEPS):
-            seen = await check_standing(b, told)
+            seen = await check_standing(b, view)
             if seen.data.get("terminal") or not seen["links"]:
                 return
-            told = await step(b, seen, data)
+            view = await step(b, seen, data)
 
 
-async def step(b: Bench, seen: Told, data: st.DataObject) -> Told:
-    """Follow a link, or decide where people are asked."""
+async def step(b: Bench, seen: View, data: st.DataObject) -> View:
+    """Follow a link, or decide a pending approval."""
     if "approval" in seen.data:
         approvals, number = b.engine.approvals, seen["approval"]["id"]
         await (approvals.approve if data.draw(st.booleans()) else approvals.reject)(number, ANN, "cli")
@@ -137,13 +137,13 @@ async def step(b: Bench, seen: Told, data: st.DataObject) -> Told:
     b.work.fails = data.draw(st.sampled_from([0, 0, 0, 1]))
     by = ANN if link.get("actor") == "human" else ANONYMOUS
     more: dict[str, Any] = {"arguments": data.draw(arguments(link.get("inputSchema")))} if "inputSchema" in link else {}
-    told = await b.call(link["method"], by, **{**link["args"], **more})
-    assert told.code not in NEVER, told.data
-    if told.refused and told.code not in KEEPS_PROGRESS:
+    view = await b.call(link["method"], by, **{**link["args"], **more})
+    assert view.code not in NEVER, view.data
+    if view.refused and view.code not in KEEPS_PROGRESS:
         after = await b.get(seen)
         assert after.at == seen.at
-        assert "self" in told.rels
-    return told
+        assert "self" in view.rels
+    return view
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

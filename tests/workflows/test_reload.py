@@ -1,4 +1,4 @@
-"""An instance goes on by the definition it started with, whatever becomes of the definition."""
+"""An instance keeps the definition it started with, even if that is changed or removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DONE: Json = {"terminal": True}
 
 
 def version(number: int) -> Json:
-    """A definition of which each version has other states."""
+    """A definition whose states differ from version to version."""
     middle = f"middle{number}"
     states = {
         "a": {"transitions": {"go": {"target": middle, "output": {"by": number}}}},
@@ -28,7 +28,7 @@ def version(number: int) -> Json:
 
 
 @asynchronous
-async def test_what_runs_keeps_its_definition_and_what_starts_gets_the_new_one(store: str) -> None:
+async def test_running_instances_keep_their_definition_and_new_ones_get_the_new_one(store: str) -> None:
     async with bench(store=store) as b:
         workflows = b.hub.workflows
         workflows.define({"flow": model(version(1))})
@@ -43,16 +43,16 @@ async def test_what_runs_keeps_its_definition_and_what_starts_gets_the_new_one(s
 
 
 @asynchronous
-async def test_it_keeps_it_when_the_workflow_is_gone_and_over_a_restart(tmp_path: Path) -> None:
+async def test_an_instance_keeps_its_definition_after_removal_and_restart(tmp_path: Path) -> None:
     place = f"sqlite:///{tmp_path}/kept.db"
     async with bench(version(1), store=place) as b:
-        told = await b.follow(await b.start(), "go")
+        view = await b.follow(await b.start(), "go")
     async with bench(version(2), store=place) as b:
         b.engine.library.replace({})
-        seen = await b.get(told)
+        seen = await b.get(view)
         assert (seen["state"], seen["definitionVersion"]) == ("middle1", "1")
         assert (await b.start()).code == "UNKNOWN_ID"
-        explained = await b.explain(definitionId="flow", workflowId=told.id)
+        explained = await b.explain(definitionId="flow", workflowId=view.id)
         assert "middle1" in explained["states"]
         assert (await b.follow(seen, "end"))["terminal"]
 
@@ -66,14 +66,14 @@ async def test_it_keeps_it_when_the_workflow_is_gone_and_over_a_restart(tmp_path
     ],
 )
 @asynchronous
-async def test_a_bad_definition_changes_nothing(broken: Json) -> None:
+async def test_an_invalid_definition_changes_nothing(broken: Json) -> None:
     async with bench() as b:
         workflows = b.hub.workflows
         workflows.define({"flow": model(version(1)), "other": model(version(3))})
-        told = await b.start()
+        view = await b.start()
         with pytest.raises(DefinitionError):
             workflows.define({"flow": model(version(2)), "other": model(broken)})
-        assert (await b.follow(told, "go"))["state"] == "middle1"
+        assert (await b.follow(view, "go"))["state"] == "middle1"
         assert (await b.start())["definitionVersion"] == "1"
         assert not (await b.start("other")).refused
         tools = {tool["name"] for tool in await b.client.list_tools()}
@@ -102,7 +102,7 @@ async def test_two_workflows_do_not_share_a_name() -> None:
 
 
 @asynchronous
-async def test_a_definition_that_is_not_in_the_store_is_said_so() -> None:
+async def test_a_missing_pinned_definition_is_an_error() -> None:
     async with bench(version(1)) as b:
         with pytest.raises(StoreDamaged):
             await b.engine.library.load_pinned("0" * 64)
@@ -119,7 +119,7 @@ def written(folder: Path, number: int, target: str = "done") -> Path:
 
 
 @asynchronous
-async def test_a_configuration_that_is_read_again_leaves_what_runs(
+async def test_reloading_a_configuration_does_not_affect_running_instances(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hub = Hub.from_config(written(tmp_path, 1))

@@ -1,4 +1,4 @@
-"""Histories against the definitions of today: what could happen again, what could not, and what nobody knows."""
+"""Replaying histories against current definitions: allowed, refused and unknown moves."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ FLOW = flow(
 
 
 async def history(found: Bench, size: int = 12) -> Json:
-    """A run through the workflow, as it is told."""
-    told = await found.start(by=ANN, given={"name": "x"})
-    told = await found.submit(told, "measure", {"size": size, "key": "wp_secret"}, by=ANN)
-    told = await found.submit(told, "ask", by=ANN)
-    await found.engine.approvals.reject(told["approval"]["id"], OPERATOR, "cli")
-    told = await found.submit(await found.get(told, ANN), "ask", by=ANN)
-    await found.engine.approvals.approve(told["approval"]["id"], OPERATOR, "cli")
-    answer = await Runs(found.engine, found.hub.store).show(told.id, detached_caller(OPERATOR, told.id))
+    """The recorded history of an instance of the workflow."""
+    view = await found.start(by=ANN, given={"name": "x"})
+    view = await found.submit(view, "measure", {"size": size, "key": "wp_secret"}, by=ANN)
+    view = await found.submit(view, "ask", by=ANN)
+    await found.engine.approvals.reject(view["approval"]["id"], OPERATOR, "cli")
+    view = await found.submit(await found.get(view, ANN), "ask", by=ANN)
+    await found.engine.approvals.approve(view["approval"]["id"], OPERATOR, "cli")
+    answer = await Runs(found.engine, found.hub.store).show(view.id, detached_caller(OPERATOR, view.id))
     return answer.data
 
 
@@ -74,7 +74,7 @@ def reasons(data: Json, definition: Json, transition: str) -> list[Json]:
 
 
 def changed(*place: str, **entries: Any) -> Json:
-    """The workflow with something else at a place."""
+    """The workflow with one part changed."""
     other = copy.deepcopy(FLOW)
     target = other
     for key in place:
@@ -84,7 +84,7 @@ def changed(*place: str, **entries: Any) -> Json:
 
 
 @asynchronous
-async def test_what_happened_could_happen_again_where_nothing_changed() -> None:
+async def test_a_history_is_allowed_by_its_own_definition() -> None:
     async with bench(FLOW) as found:
         data = await history(found)
         assert [row["transition"] for row in data["history"]] == ["$start", "measure", "sort", "ask", "ask"]
@@ -185,7 +185,7 @@ CHANGES: list[tuple[str, Json, str, str]] = [
     ("definition", "transition", "message"), [one[1:] for one in CHANGES], ids=[c[0] for c in CHANGES]
 )
 @asynchronous
-async def test_what_would_be_refused_now_is_told_with_why(definition: Json, transition: str, message: str) -> None:
+async def test_a_move_that_would_be_refused_has_a_reason(definition: Json, transition: str, message: str) -> None:
     async with bench(FLOW) as found:
         data = await history(found)
         assert not against(data, definition).ok
@@ -194,7 +194,7 @@ async def test_what_would_be_refused_now_is_told_with_why(definition: Json, tran
 
 
 @asynchronous
-async def test_a_refused_guard_is_told_with_its_values() -> None:
+async def test_a_refused_guard_is_reported_with_its_values() -> None:
     async with bench(FLOW) as found:
         guard = {"kind": "expr", "expr": "$.context.size < 12"}
         (reason,) = reasons(
@@ -204,7 +204,7 @@ async def test_a_refused_guard_is_told_with_its_values() -> None:
 
 
 @asynchronous
-async def test_a_state_that_is_gone_refuses_what_led_there_and_what_led_away() -> None:
+async def test_moves_into_and_out_of_a_removed_state_are_refused() -> None:
     definition = copy.deepcopy(FLOW)
     definition["states"]["big"] = definition["states"].pop("large")
     definition["states"]["sized"]["transitions"]["sort"]["branches"][0]["target"] = "big"
@@ -242,7 +242,7 @@ async def test_a_state_that_is_gone_refuses_what_led_there_and_what_led_away() -
     ],
 )
 @asynchronous
-async def test_a_guard_on_what_was_not_recorded_is_not_known(guard: Json, verdict: str) -> None:
+async def test_a_guard_on_unrecorded_values_is_not_known(guard: Json, verdict: str) -> None:
     definition = changed("states", "draft", "transitions", "measure", guards=[guard])
     async with bench(FLOW) as found:
         assert verdicts(await history(found), definition)["measure"] == verdict
@@ -259,14 +259,14 @@ async def test_a_secret_is_not_known() -> None:
 
 
 @asynchronous
-async def test_the_end_by_somebody_and_by_time_are_held_against_the_definition_too() -> None:
+async def test_cancellations_and_timeouts_are_replayed_too() -> None:
     timed = {**FLOW, "timeoutMs": 1, "onTimeout": {"target": "done"}}
     async with bench(timed, plain=FLOW) as found:
-        told = await found.start(by=ANN)
-        while (await found.get(told, ANN))["status"] != "succeeded":
+        view = await found.start(by=ANN)
+        while (await found.get(view, ANN))["status"] != "succeeded":
             pass
         runs = Runs(found.engine, found.hub.store)
-        data = (await runs.show(told.id, detached_caller(ANN, told.id))).data
+        data = (await runs.show(view.id, detached_caller(ANN, view.id))).data
         assert verdicts(data, timed) == {"$start": "allowed", "$timeout": "allowed"}
         assert verdicts(data, FLOW)["$timeout"] == "refused"
         other = await found.start("plain", by=ANN)
@@ -276,6 +276,6 @@ async def test_the_end_by_somebody_and_by_time_are_held_against_the_definition_t
 
 
 @pytest.mark.parametrize("data", [None, [], {}, {"history": 1}, {"history": ["x"]}, {"history": [{"delta": 1}]}])
-def test_what_is_no_history_is_refused_in_a_sentence(data: Any) -> None:
+def test_data_that_is_not_a_history_is_refused(data: Any) -> None:
     with pytest.raises(WaypostError, match="This is not the history of a workflow instance"):
         parse_recording(data)

@@ -1,4 +1,4 @@
-"""Workflows, runs and settings as resources."""
+"""Workflows, instances and settings as resources."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_hub_without_a_file_has_no_settings_to_read() -> None:
     assert listed == {"waypost://runs/{id}", "waypost://workflows/{id}"}
 
 
-def test_a_hub_without_workflows_has_none_of_them() -> None:
+def test_a_hub_without_workflows_has_no_resource_templates() -> None:
     hub = Hub("bare", version="1")
 
     assert hub.workflows.by_name == {}
@@ -69,7 +69,7 @@ def test_a_hub_without_workflows_has_none_of_them() -> None:
 
 
 @asynchronous
-async def test_workflows_are_read_in_short_and_by_name(tmp_path: Path) -> None:
+async def test_workflows_are_read_as_a_list_and_by_name(tmp_path: Path) -> None:
     steps = [play("one", adds="1", routes={"default": 2}), play("two")]
     async with stepping(tmp_path, steps, description="Walks.") as desk:
         await desk.hub.workflows.stored.duplicate("walk")
@@ -116,7 +116,7 @@ async def test_a_run_is_read_with_its_result_and_its_steps(tmp_path: Path) -> No
 
 
 @asynchronous
-async def test_a_run_of_states_is_read_as_it_stands() -> None:
+async def test_an_instance_of_states_is_read_with_its_current_state() -> None:
     async with bench(FLOW) as desk:
         begun = await desk.start()
         before = await read(desk, f"waypost://runs/{begun.id}")
@@ -139,21 +139,21 @@ async def test_the_list_of_runs_holds_the_latest_fifty_of_the_caller() -> None:
 
 
 @asynchronous
-async def test_the_run_of_somebody_else_is_as_unknown_as_one_that_never_was() -> None:
-    async def told(by: Principal, uri: str) -> Any:
+async def test_another_principals_instance_is_answered_like_an_unknown_one() -> None:
+    async def read_as(by: Principal, uri: str) -> Any:
         contents = await desk.hub.engine.pipeline.read(uri, DetachedCaller(by, FROM_OUTSIDE))
         return json.loads(contents[0].text)  # type: ignore[union-attr]  # JSON is text
 
     async with bench(FLOW) as desk:
         uri = f"waypost://runs/{(await desk.start(by=ANN)).id}"
-        assert (await told(ANN, uri))["state"] == "open"
-        assert (await told(OPERATOR, uri))["state"] == "open"
-        assert len(await told(ANN, "waypost://runs/list")) == 1
-        assert await told(STRANGER, "waypost://runs/list") == []
+        assert (await read_as(ANN, uri))["state"] == "open"
+        assert (await read_as(OPERATOR, uri))["state"] == "open"
+        assert len(await read_as(ANN, "waypost://runs/list")) == 1
+        assert await read_as(STRANGER, "waypost://runs/list") == []
         messages = []
         for other in (uri, "waypost://runs/wf_0123"):
             with pytest.raises(ToolError) as refused:
-                await told(STRANGER, other)
+                await read_as(STRANGER, other)
             messages.append(refused.value.message.replace(other.rpartition("/")[2], "ID"))
 
     assert messages == ["workflow run not found: ID"] * 2
@@ -171,7 +171,7 @@ async def test_the_run_of_somebody_else_is_as_unknown_as_one_that_never_was() ->
     ],
 )
 @asynchronous
-async def test_what_is_not_there_is_told_in_words(uri: str, code: int, message: str, tmp_path: Path) -> None:
+async def test_the_error_for_a_missing_resource_names_it(uri: str, code: int, message: str, tmp_path: Path) -> None:
     async with stepping(tmp_path, [play("one")]) as desk:
         assert await refusal(desk, uri) == (code, message)
 

@@ -1,4 +1,4 @@
-"""The tools that run workflows: their schemas, and what a failing store says through them."""
+"""The tools that run workflows: their schemas, and errors of the store."""
 
 from __future__ import annotations
 

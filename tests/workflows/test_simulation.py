@@ -1,4 +1,4 @@
-"""Random walks through workflows: what they reach, what they do not, and that they touch nothing."""
+"""Random walks through workflows: what they reach, and that they have no side effects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def expr(text: str) -> list[dict[str, str]]:
     return [{"kind": "expr", "expr": text}]
 
 
-def test_a_workflow_that_can_always_go_on_is_well() -> None:
+def test_a_workflow_that_can_always_continue_is_ok() -> None:
     report = walked(
         {
             "a": {"transitions": {"go": {"target": "b"}, "stop": {"target": "c"}}},
@@ -45,7 +45,7 @@ def test_a_workflow_that_can_always_go_on_is_well() -> None:
     assert report.endings["succeeded"] + report.endings.get("open", 0) == 200
 
 
-def test_the_same_seed_walks_the_same_ways() -> None:
+def test_the_same_seed_gives_the_same_report() -> None:
     data = flow(
         {
             "a": {
@@ -64,7 +64,7 @@ def test_the_same_seed_walks_the_same_ways() -> None:
     assert simulate(defined(data), seed=7).states != simulate(defined(data), seed=8).states
 
 
-def test_a_guard_on_what_an_executor_gives_is_seen_from_both_sides() -> None:
+def test_a_guard_on_an_executor_output_is_explored_both_ways() -> None:
     report = walked(
         {
             "a": {
@@ -101,7 +101,7 @@ def test_a_guard_on_what_an_executor_gives_is_seen_from_both_sides() -> None:
         "$.context.x != $.context.y",
     ],
 )
-def test_what_a_guard_asks_for_is_made_up(text: str) -> None:
+def test_values_that_a_guard_needs_are_generated(text: str) -> None:
     report = walked(
         {
             "a": {
@@ -114,7 +114,7 @@ def test_what_a_guard_asks_for_is_made_up(text: str) -> None:
     assert report.ok, report
 
 
-def test_a_dead_end_is_told_with_the_shortest_way_there() -> None:
+def test_a_dead_end_is_reported_with_the_shortest_path() -> None:
     report = walked(
         {
             "a": {"transitions": {"put": {"target": "b", "output": {"ok": "$.arguments.ok"}}, "wait": {"target": "a"}}},
@@ -131,7 +131,7 @@ def test_a_dead_end_is_told_with_the_shortest_way_there() -> None:
     assert report.endings["dead_end"] > 0
 
 
-def test_a_state_without_ways_out_is_a_dead_end() -> None:
+def test_a_state_without_transitions_is_a_dead_end() -> None:
     report = walked({"a": {"transitions": {"go": {"target": "b"}}}, "b": {}})
     assert report.dead_ends[0].reasons == ["No transition out of b can be taken by a caller."]
 
@@ -143,7 +143,7 @@ def test_a_timeout_leads_out_of_a_dead_end() -> None:
     assert report.endings == {"succeeded": 200}
 
 
-def test_what_is_never_reached_or_taken_is_told_with_why() -> None:
+def test_unreached_states_and_untaken_transitions_are_reported_with_the_reason() -> None:
     report = walked(
         {
             "a": {
@@ -164,7 +164,7 @@ def test_what_is_never_reached_or_taken_is_told_with_why() -> None:
     assert "It is not true that" in untaken.reason
 
 
-def test_a_chain_that_does_not_go_on_is_told() -> None:
+def test_a_chain_that_stops_is_reported() -> None:
     auto = {"actor": "deterministic"}
     report = walked(
         {
@@ -185,7 +185,7 @@ def test_a_chain_that_does_not_go_on_is_told() -> None:
     assert report.states["c"] > 0
 
 
-def test_a_chain_in_a_circle_is_told() -> None:
+def test_a_chain_in_a_cycle_is_reported() -> None:
     turn = {"actor": "deterministic"}
     report = walked(
         {"a": {"transitions": {"go": {"target": "b", **turn}}}, "b": {"transitions": {"go": {"target": "a", **turn}}}},
@@ -194,7 +194,7 @@ def test_a_chain_in_a_circle_is_told() -> None:
     assert "maxChainDepth" in report.chain_failures[0].reasons[0]
 
 
-def test_people_approve_and_reject_and_leave_evidence() -> None:
+def test_approvals_are_simulated_and_leave_evidence() -> None:
     report = walked(
         {
             "a": {"transitions": {"ask": {"target": "b", "executor": {"kind": "human", "approvals": 2}}}},
@@ -223,11 +223,11 @@ def test_people_approve_and_reject_and_leave_evidence() -> None:
         {"executor": {"kind": "parallel", "branches": [{"kind": "noop"}]}},
     ],
 )
-def test_whoever_it_takes_is_there(transition: dict[str, Any]) -> None:
+def test_every_required_actor_is_simulated(transition: dict[str, Any]) -> None:
     assert walked({"a": {"transitions": {"go": {"target": "b", **transition}}}, "b": END}).ok
 
 
-def test_nothing_outside_is_touched(tmp_path: Path) -> None:
+def test_a_simulation_runs_no_executors(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     cli = {"kind": "cli", "command": "touch", "args": [str(trace)]}
     report = walked(
@@ -241,7 +241,7 @@ def test_nothing_outside_is_touched(tmp_path: Path) -> None:
     assert not trace.exists()
 
 
-def test_steps_lead_along_all_their_routes() -> None:
+def test_a_simulation_takes_all_routes_of_steps() -> None:
     steps = [
         {
             "name": "fetch",
@@ -295,7 +295,7 @@ def test_arguments_fit_their_schema(schema: dict[str, Any]) -> None:
     assert sum(map(validator.is_valid, made)) == 50
 
 
-def test_a_schema_that_nothing_fits_is_told() -> None:
+def test_a_schema_without_matching_values_is_reported() -> None:
     nothing = {
         "type": "object",
         "properties": {"a": {"type": "string", "pattern": "^a$", "minLength": 5}},
@@ -305,7 +305,7 @@ def test_a_schema_that_nothing_fits_is_told() -> None:
     assert report.dead_ends[0].reasons == ["go: No arguments were found that match the schema of go."]
 
 
-def test_what_matters_is_handed_on_from_guards_to_where_values_come_from() -> None:
+def test_the_values_of_guards_are_traced_back_to_their_source() -> None:
     definition = defined(
         flow(
             {
@@ -320,7 +320,7 @@ def test_what_matters_is_handed_on_from_guards_to_where_values_come_from() -> No
 
 
 @pytest.mark.parametrize("pattern", ["^ab?c*$", "[^a-z]x", "(one|two){2}", "\\w\\s\\d", ".+", "("])
-def test_a_sample_of_a_pattern_fits_it(pattern: str) -> None:
+def test_a_sample_of_a_pattern_matches_it(pattern: str) -> None:
     for seed in range(10):
         text = sample_pattern(pattern, Random(seed))
         assert text == "" if pattern == "(" else re.search(pattern, text)

@@ -1,4 +1,4 @@
-"""Starting: what an instance begins with, and what does not begin."""
+"""Starting instances, and refused starts."""
 
 from __future__ import annotations
 
@@ -46,31 +46,31 @@ def test_ids_sort_by_creation_also_within_a_millisecond() -> None:
 async def test_an_instance_begins_at_version_1_in_its_initial_state(version: str) -> None:
     definition = flow(STATES, inputSchema=SCHEMA, initialContext={"tries": 0}, version="7")
     async with bench(definition, version=version) as b:
-        told = await b.start(given={"service": "web"})
-        assert not told.refused
-        assert told.id.startswith("wf_")
-        assert told.at == ("lint", 1, {"tries": 0})
-        assert (told["definitionId"], told["definitionVersion"]) == ("flow", "7")
-        assert told["status"] == "waiting_for_action"
-        assert told["guidance"] == {"goal": "Clean code", "instructions": "Run it"}
-        assert told["links"] == [
+        view = await b.start(given={"service": "web"})
+        assert not view.refused
+        assert view.id.startswith("wf_")
+        assert view.at == ("lint", 1, {"tries": 0})
+        assert (view["definitionId"], view["definitionVersion"]) == ("flow", "7")
+        assert view["status"] == "waiting_for_action"
+        assert view["guidance"] == {"goal": "Clean code", "instructions": "Run it"}
+        assert view["links"] == [
             {
                 "rel": "transition",
                 "title": "Go on",
                 "method": "workflow.submit",
-                "args": {"workflowId": told.id, "expectedVersion": 1, "transition": "go", "arguments": {}},
+                "args": {"workflowId": view.id, "expectedVersion": 1, "transition": "go", "arguments": {}},
             }
         ]
-        assert "terminal" not in told.data
+        assert "terminal" not in view.data
 
 
 @asynchronous
 async def test_defaults_are_filled_in_at_any_depth_before_the_input_is_looked_at(store: str) -> None:
     async with bench(flow(STATES, inputSchema=SCHEMA), store=store) as b:
-        told = await b.start(given={"service": "web", "limits": {}})
-        ended = await b.follow(told, "go")
+        view = await b.start(given={"service": "web", "limits": {}})
+        ended = await b.follow(view, "go")
         assert ended["context"] == {"env": "staging"}
-        kept = await b.hub.store.instances.get(told.id)
+        kept = await b.hub.store.instances.get(view.id)
         assert kept is not None
         assert kept.value["input"] == {"service": "web", "environment": "staging", "limits": {"cpu": 2}}
 
@@ -79,48 +79,48 @@ async def test_defaults_are_filled_in_at_any_depth_before_the_input_is_looked_at
 @asynchronous
 async def test_bad_input_is_refused_and_there_is_no_instance(given: Json) -> None:
     async with bench(flow(STATES, inputSchema=SCHEMA)) as b:
-        told = await b.start(given=given)
-        assert (told.refused, told.code) == (True, "INPUT_SCHEMA_VIOLATION")
-        assert told["error"]["problems"]
-        assert told["definitionId"] == "flow"
+        view = await b.start(given=given)
+        assert (view.refused, view.code) == (True, "INPUT_SCHEMA_VIOLATION")
+        assert view["error"]["problems"]
+        assert view["definitionId"] == "flow"
         assert await b.hub.store.instances.page() == []
 
 
 @asynchronous
-async def test_a_refused_start_leads_on_to_what_the_input_should_be() -> None:
+async def test_a_refused_start_links_to_the_input_schema() -> None:
     async with bench(flow(STATES, inputSchema=SCHEMA)) as b:
-        told = await b.start()
-        assert [link["method"] for link in told["links"]] == ["workflow.explain"]
-        explained = await b.explain(**told["links"][0]["args"])
+        view = await b.start()
+        assert [link["method"] for link in view["links"]] == ["workflow.explain"]
+        explained = await b.explain(**view["links"][0]["args"])
         assert explained["inputSchema"] == SCHEMA
 
 
 @asynchronous
-async def test_an_unknown_definition_is_told_with_its_nearest_names() -> None:
+async def test_the_error_for_an_unknown_definition_suggests_similar_names() -> None:
     async with bench(deploy_pipeline=flow(STATES)) as b:
-        told = await b.start("deploy_pipelin")
-        assert (told.refused, told.code) == (True, "UNKNOWN_ID")
-        assert "deploy_pipeline" in told["error"]["message"]
-        assert told["links"][0]["args"] == {"definitionId": "deploy_pipeline"}
-        assert not (await b.call(told["links"][0]["method"], **told["links"][0]["args"])).refused
+        view = await b.start("deploy_pipelin")
+        assert (view.refused, view.code) == (True, "UNKNOWN_ID")
+        assert "deploy_pipeline" in view["error"]["message"]
+        assert view["links"][0]["args"] == {"definitionId": "deploy_pipeline"}
+        assert not (await b.call(view["links"][0]["method"], **view["links"][0]["args"])).refused
 
 
 @asynchronous
 async def test_input_may_be_left_out() -> None:
     async with bench(flow(STATES)) as b:
-        told = await b.call("workflow.start", definitionId="flow")
-        assert told.at == ("lint", 1, {})
+        view = await b.call("workflow.start", definitionId="flow")
+        assert view.at == ("lint", 1, {})
 
 
 @asynchronous
-async def test_a_workflow_that_begins_at_its_end_is_over() -> None:
+async def test_a_workflow_with_a_terminal_initial_state_ends_at_once() -> None:
     async with bench(flow({"done": {"terminal": True, "outcome": "failed"}})) as b:
-        told = await b.start()
-        assert (told["terminal"], told["outcome"], told["links"], told["version"]) == (True, "failed", [], 1)
+        view = await b.start()
+        assert (view["terminal"], view["outcome"], view["links"], view["version"]) == (True, "failed", [], 1)
 
 
 @asynchronous
-async def test_what_belongs_to_entering_the_first_state_runs_before_the_answer(store: str) -> None:
+async def test_the_entry_of_the_first_state_runs_before_the_response(store: str) -> None:
     states = {
         "look": {
             "onEnter": {"executor": WORK, "output": {"seen": "$.output.count"}},
@@ -129,51 +129,51 @@ async def test_what_belongs_to_entering_the_first_state_runs_before_the_answer(s
         "done": {"terminal": True},
     }
     async with bench(flow(states), store=store) as b:
-        told = await b.start()
-        assert told.at == ("look", 2, {"seen": 1})
-        assert told.names == ["go"]
-        assert [row["transition"] for row in await b.history(told)] == ["$start", "$enter"]
+        view = await b.start()
+        assert view.at == ("look", 2, {"seen": 1})
+        assert view.names == ["go"]
+        assert [row["transition"] for row in await b.history(view)] == ["$start", "$enter"]
 
 
 @asynchronous
 async def test_a_disabled_workflow_is_not_started() -> None:
     async with bench(flow(STATES, enabled=False)) as b:
-        told = await b.start()
-        assert told.refused
-        assert told["error"]["message"] == "Workflow flow is disabled"
+        view = await b.start()
+        assert view.refused
+        assert view["error"]["message"] == "Workflow flow is disabled"
         assert await b.hub.store.instances.page() == []
 
 
 @asynchronous
 async def test_a_rule_that_denies_a_workflow_denies_its_start_and_its_moves() -> None:
     async with bench(flow(STATES)) as b:
-        told = await b.start()
+        view = await b.start()
         b.hub.guard.policy.replace([Rule(name="no", type="mcp_restriction", config={"tool_pattern": "flow:"})])
         assert (await b.start()).code == "POLICY_DENIED"
-        refused = await b.submit(told, "go")
+        refused = await b.submit(view, "go")
         assert (refused.refused, refused.code) == (True, "POLICY_DENIED")
         assert "self" in refused.rels
-        assert (await b.get(told)).at == told.at
+        assert (await b.get(view)).at == view.at
 
 
 @asynchronous
-async def test_a_hub_that_stops_starts_nothing_and_lets_the_rest_go_on() -> None:
+async def test_a_stopping_hub_starts_nothing_and_lets_running_moves_finish() -> None:
     async with bench(flow(STATES)) as b:
-        told = await b.start()
+        view = await b.start()
         b.engine.draining = True
         refused = await b.start()
         assert (refused.refused, refused.code) == (True, "DRAINING")
-        assert (await b.get(told)).at == told.at
-        assert (await b.follow(told, "go"))["terminal"]
+        assert (await b.get(view)).at == view.at
+        assert (await b.follow(view, "go"))["terminal"]
 
 
 @asynchronous
 async def test_stopping_waits_for_moves_that_run() -> None:
     states = {"a": {"transitions": {"go": {"target": "done", "executor": WORK}}}, "done": {"terminal": True}}
     async with bench(flow(states)) as b:
-        told = await b.start()
+        view = await b.start()
         release = b.work.hold()
-        moving = asyncio.create_task(b.follow(told, "go"))
+        moving = asyncio.create_task(b.follow(view, "go"))
         await b.work.began.wait()
         stopping = asyncio.create_task(b.engine.stop())
         await until(lambda: b.engine.draining)
@@ -184,7 +184,7 @@ async def test_stopping_waits_for_moves_that_run() -> None:
 
 
 @asynchronous
-async def test_a_hub_that_stops_while_it_opens_its_store_leaves_it_in_order(store: str) -> None:
+async def test_a_cancelled_opening_leaves_the_store_usable(store: str) -> None:
     hub = Hub("short", version="1", store=store).workflow("flow", model(flow(STATES)))
     opening = asyncio.create_task(hub.store.open())
     await asyncio.sleep(0)

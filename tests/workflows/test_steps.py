@@ -1,4 +1,4 @@
-"""Where the steps of a workflow lead, what they get, and what a run tells about them."""
+"""Workflows of steps: routes, inputs and results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_a_run_is_answered_with_its_id_its_status_and_its_result(tmp_path:
 
 
 @asynchronous
-async def test_a_run_is_on_record_with_the_results_of_its_steps(tmp_path: Path) -> None:
+async def test_an_instance_is_stored_with_the_results_of_its_steps(tmp_path: Path) -> None:
     async with stepping(tmp_path, [play("one", adds="1"), play("two", branch="far", gives={"n": 2})]) as desk:
         answer = await desk.run("in")
         kept = await desk.hub.store.instances.get(answer["run_id"])
@@ -98,7 +98,7 @@ async def test_a_step_gets_the_output_before_it_or_that_of_the_step_it_names(
 
 
 @asynchronous
-async def test_what_comes_before_a_step_goes_by_position_and_not_by_time(tmp_path: Path) -> None:
+async def test_the_previous_output_is_by_position_and_not_by_time(tmp_path: Path) -> None:
     steps = [play("one", gives="1", routes={"default": 3}), play("two", adds="!", routes={"x": 1})]
     async with stepping(tmp_path, [*steps, play("three", gives="3", routes={"default": 2})]) as desk:
         answer = await desk.run("in")
@@ -107,7 +107,7 @@ async def test_what_comes_before_a_step_goes_by_position_and_not_by_time(tmp_pat
 
 
 @asynchronous
-async def test_a_step_that_names_one_that_was_left_out_gets_nothing(tmp_path: Path) -> None:
+async def test_a_step_with_input_from_a_skipped_step_gets_nothing(tmp_path: Path) -> None:
     steps = [play("one", gives="1", routes={"default": 3}), play("two"), play("three", adds=".", input_from=2)]
     async with stepping(tmp_path, steps) as desk:
         assert (await desk.run("in"))["result"] == "."
@@ -140,7 +140,7 @@ async def test_an_instance_can_be_started_with_an_input_too(tmp_path: Path) -> N
 
 
 @asynchronous
-async def test_what_a_step_says_reaches_the_skill_in_its_config(tmp_path: Path) -> None:
+async def test_the_settings_of_a_step_are_passed_in_the_config_of_the_skill(tmp_path: Path) -> None:
     step = {
         "skill": "show",
         "config": {"depth": 3, "llm_tier": "heavy"},
@@ -178,7 +178,7 @@ async def test_the_model_is_asked_with_the_input_in_the_template(tmp_path: Path)
 
 
 @asynchronous
-async def test_a_client_without_a_session_is_not_asked_out_of_a_step(tmp_path: Path) -> None:
+async def test_a_stateless_client_is_not_asked_from_a_step(tmp_path: Path) -> None:
     def answer(params: Any) -> Any:
         raise AssertionError("nobody is to be asked")
 
@@ -190,7 +190,7 @@ async def test_a_client_without_a_session_is_not_asked_out_of_a_step(tmp_path: P
 
 
 @asynchronous
-async def test_a_long_output_is_kept_whole_for_the_next_step_and_in_short_for_the_record(tmp_path: Path) -> None:
+async def test_a_long_output_is_complete_for_the_next_step_and_truncated_in_the_results(tmp_path: Path) -> None:
     async with stepping(tmp_path, [play("one", gives="é" * 5000), play("two", adds="!")]) as desk:
         answer = await desk.run()
 
@@ -200,7 +200,7 @@ async def test_a_long_output_is_kept_whole_for_the_next_step_and_in_short_for_th
 
 
 @asynchronous
-async def test_a_capability_that_is_no_skill_gets_arguments_of_its_own(tmp_path: Path) -> None:
+async def test_a_capability_that_is_not_a_skill_gets_its_own_arguments(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(
         "from waypost import Toolkit, tool\n\n\n"
         "class Kit(Toolkit):\n"
@@ -225,17 +225,17 @@ async def test_a_step_can_run_another_workflow(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [LATEST_LEGACY, V2026_07_28])
 @asynchronous
-async def test_each_step_is_told_as_progress(version: str, tmp_path: Path) -> None:
+async def test_each_step_sends_a_progress_notification(version: str, tmp_path: Path) -> None:
     async with stepping(tmp_path, [play("one"), play("two"), play("three")], version=version) as desk:
         await desk.client.call_with_progress("workflow:walk", {"input": "in"})
         notes = [await desk.client.assert_notification("progress") for _ in range(3)]
 
-    told = [(note["params"]["progress"], note["params"]["total"], note["params"]["message"]) for note in notes]
-    assert told == [(1, 3, "one"), (2, 3, "two"), (3, 3, "three")]
+    view = [(note["params"]["progress"], note["params"]["total"], note["params"]["message"]) for note in notes]
+    assert view == [(1, 3, "one"), (2, 3, "two"), (3, 3, "three")]
 
 
 @asynchronous
-async def test_more_steps_than_a_chain_may_be_long_are_walked_all_the_same(tmp_path: Path) -> None:
+async def test_a_workflow_may_have_more_steps_than_the_maximum_chain_depth(tmp_path: Path) -> None:
     steps = [{"capability": "area", "name": f"s{n}"} for n in range(60)]
     tools = "from waypost import tool\n\n\n@tool\ndef area() -> int:\n    return 1\n"
     (tmp_path / "tools.py").write_text(tools)
@@ -250,14 +250,14 @@ async def test_a_workflow_of_steps_is_explained(tmp_path: Path) -> None:
     async with stepping(tmp_path, [play("one"), play("two")]) as desk:
         answer = await desk.client.call_tool("workflow.explain", {"definitionId": "walk"})
 
-    told = answer["structuredContent"]
-    assert told["initialState"] == "one"
-    assert told["states"]["completed"] == {"terminal": True, "outcome": "succeeded"}
-    assert list(told["states"]) == ["one", "two", "completed", "failed"]
+    view = answer["structuredContent"]
+    assert view["initialState"] == "one"
+    assert view["states"]["completed"] == {"terminal": True, "outcome": "succeeded"}
+    assert list(view["states"]) == ["one", "two", "completed", "failed"]
 
 
 @asynchronous
-async def test_what_a_workflow_of_steps_takes_is_said_and_checked_alike_by_every_way_to_it(tmp_path: Path) -> None:
+async def test_all_tools_show_and_check_the_same_input_schema_of_a_workflow_of_steps(tmp_path: Path) -> None:
     sections = {"server": {"name": "stepping", "surface": "both"}}
     async with stepping(tmp_path, [play("one", adds="1")], sections=sections) as desk:
         tools = {tool["name"]: tool for tool in await desk.client.list_tools()}
@@ -276,7 +276,7 @@ async def test_what_a_workflow_of_steps_takes_is_said_and_checked_alike_by_every
     assert fine["structuredContent"]["context"]["result"] == "in1"
 
 
-def test_every_step_is_a_state_of_its_own() -> None:
+def test_every_step_has_a_unique_state_name() -> None:
     steps = [Step(skill="a"), Step(skill="a"), Step(name="failed", skill="b"), Step(capability="c"), Step()]
 
     assert state_names(steps) == ("a", "a 2", "failed 3", "c", "5")

@@ -1,4 +1,4 @@
-"""Workflows that people make while the hub runs."""
+"""Workflows that are created at run time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from tests.stores.counted import CountedSqlite
 from tests.workflows.conftest import flow, model
 from tests.workflows.stepping import Stepping, play, stepping
 from waypost import Hub
+from waypost.config.findings import KeyPath
 from waypost.config.models import Workflow
 from waypost.errors import RemoteError, WorkflowRefused
 from waypost.stores.store import Store
 from waypost.testing import connect
+from waypost.workflows import checks
+from waypost.workflows.data_flow import Report
 from waypost.workflows.workflows import StoredDefinitions
 
 FLOW = flow({"open": {"transitions": {"close": {"target": "done"}}}, "done": {"terminal": True}})
@@ -36,13 +39,13 @@ async def tools(desk: Stepping) -> dict[str, str]:
 
 
 async def changed_once(desk: Stepping) -> None:
-    """Clients were told once that the list changed."""
+    """Check that clients got exactly one list-changed notification."""
     await desk.client.assert_notification("tools/list_changed")
     await desk.client.refute_notification("tools/list_changed")
 
 
 @asynchronous
-async def test_a_workflow_can_be_run_from_the_moment_it_is_made(tmp_path: Path) -> None:
+async def test_a_created_workflow_can_be_run_at_once(tmp_path: Path) -> None:
     async with stepping(tmp_path) as desk:
         made = await creating(desk).create("Tech News", walk())
         await changed_once(desk)
@@ -55,7 +58,7 @@ async def test_a_workflow_can_be_run_from_the_moment_it_is_made(tmp_path: Path) 
 
 
 @asynchronous
-async def test_each_change_is_told_once_and_the_next_list_shows_it(tmp_path: Path) -> None:
+async def test_each_change_sends_one_notification_and_is_in_the_next_list(tmp_path: Path) -> None:
     async with stepping(tmp_path) as desk:
         await creating(desk).create("news", walk())
         await changed_once(desk)
@@ -75,7 +78,7 @@ async def test_each_change_is_told_once_and_the_next_list_shows_it(tmp_path: Pat
 
 
 @asynchronous
-async def test_a_disabled_workflow_says_so(tmp_path: Path) -> None:
+async def test_a_call_of_a_disabled_workflow_is_refused_with_the_reason(tmp_path: Path) -> None:
     async with stepping(tmp_path) as desk:
         await creating(desk).create("news", walk())
         await creating(desk).disable("news")
@@ -88,7 +91,7 @@ async def test_a_disabled_workflow_says_so(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_enabling_what_is_enabled_changes_nothing(tmp_path: Path) -> None:
+async def test_enabling_an_enabled_workflow_changes_nothing(tmp_path: Path) -> None:
     async with stepping(tmp_path) as desk:
         first = await creating(desk).create("news", walk())
         await changed_once(desk)
@@ -97,7 +100,7 @@ async def test_enabling_what_is_enabled_changes_nothing(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_workflows_that_were_made_survive_a_restart(tmp_path: Path) -> None:
+async def test_created_workflows_survive_a_restart(tmp_path: Path) -> None:
     async with stepping(tmp_path) as desk:
         await creating(desk).create("kept", walk(play("one", adds="!")))
         await creating(desk).create("outer", walk({"capability": "workflow:kept"}))
@@ -112,7 +115,29 @@ async def test_workflows_that_were_made_survive_a_restart(tmp_path: Path) -> Non
 
 
 @asynchronous
-async def test_a_hub_in_python_has_them_again_too(tmp_path: Path) -> None:
+async def test_each_stored_workflow_is_checked_once_at_startup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stepping(tmp_path) as desk:
+        for number in range(20):
+            await creating(desk).create(f"w{number}", walk())
+    checked: list[str] = []
+    check = checks.check_structure
+
+    def note(workflow: Workflow, path: KeyPath, report: Report) -> None:
+        checked.append(str(path[1]))
+        check(workflow, path, report)
+
+    monkeypatch.setattr(checks, "check_structure", note)
+    async with stepping(tmp_path) as desk:
+        assert len(await tools(desk)) == 20
+        made = sorted(name for name in checked if name.startswith("w"))
+        assert made == sorted(f"w{number}" for number in range(20))
+        checked.clear()
+        await creating(desk).create("another", walk())
+        assert checked == ["another"]
+
+
+@asynchronous
+async def test_a_hub_without_a_configuration_file_loads_stored_workflows(tmp_path: Path) -> None:
     where = f"sqlite:///{tmp_path}/hub.db"
     first = Hub("first", version="1", store=where)
     async with connect(first):
@@ -127,7 +152,7 @@ async def test_a_hub_in_python_has_them_again_too(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_hub_without_a_store_makes_none_to_look_for_workflows(tmp_path: Path) -> None:
+async def test_looking_for_stored_workflows_does_not_create_a_store(tmp_path: Path) -> None:
     hub = Hub("bare", version="1", store=f"sqlite:///{tmp_path}/hub.db")
     async with connect(hub):
         pass
@@ -137,9 +162,7 @@ async def test_a_hub_without_a_store_makes_none_to_look_for_workflows(tmp_path: 
 
 
 @asynchronous
-async def test_what_the_configuration_has_by_now_wins_over_what_was_made(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_configured_workflow_wins_over_a_stored_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with stepping(tmp_path) as desk:
         await creating(desk).create("news", walk(play("one", adds="made")))
         await creating(desk).create("other", walk())
@@ -152,9 +175,7 @@ async def test_what_the_configuration_has_by_now_wins_over_what_was_made(
 
 
 @asynchronous
-async def test_a_document_in_the_store_that_makes_no_sense_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_invalid_stored_workflow_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with stepping(tmp_path) as desk:
         await creating(desk).create("good", walk())
         await desk.hub.store.definitions.put("workflow:bad", {"name": "bad", "model": {"steps": "none"}})
@@ -184,7 +205,7 @@ async def test_a_document_in_the_store_that_makes_no_sense_is_left_out(
     ],
 )
 @asynchronous
-async def test_what_cannot_be_used_is_refused_in_a_sentence_and_nothing_changes(
+async def test_an_invalid_workflow_is_refused_with_the_reason_and_nothing_changes(
     name: str, workflow: Workflow, sentence: str, tmp_path: Path
 ) -> None:
     async with stepping(tmp_path, [play("one")]) as desk:
@@ -199,7 +220,7 @@ async def test_what_cannot_be_used_is_refused_in_a_sentence_and_nothing_changes(
 
 
 @asynchronous
-async def test_a_change_that_cannot_be_used_leaves_the_workflow_as_it_was(tmp_path: Path) -> None:
+async def test_an_invalid_change_leaves_the_workflow_unchanged(tmp_path: Path) -> None:
     async with stepping(tmp_path) as desk:
         made = await creating(desk).create("news", walk())
         with pytest.raises(WorkflowRefused, match="runs nothing"):
@@ -229,7 +250,7 @@ async def test_a_change_of_an_older_version_is_refused(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_workflows_are_written_out_read_in_and_copied(tmp_path: Path) -> None:
+async def test_workflows_are_exported_imported_and_copied(tmp_path: Path) -> None:
     async with stepping(tmp_path, [play("one", adds="1")]) as desk:
         document = creating(desk).export("walk")
         taken_in = await creating(desk).import_document(document)
@@ -245,7 +266,7 @@ async def test_workflows_are_written_out_read_in_and_copied(tmp_path: Path) -> N
 
 
 @asynchronous
-async def test_a_run_goes_on_by_the_definition_it_started_with(tmp_path: Path) -> None:
+async def test_an_instance_keeps_the_definition_it_started_with(tmp_path: Path) -> None:
     async with stepping(tmp_path) as desk:
         await creating(desk).create("flow", model(FLOW))
         begun = (await desk.client.call_tool("workflow.start", {"definitionId": "flow"}))["structuredContent"]
@@ -279,7 +300,7 @@ async def test_every_enabled_workflow_is_a_tool_that_takes_an_input_and_requires
     ],
 )
 @asynchronous
-async def test_what_nobody_has_is_unknown_even_where_a_rule_would_deny_it(
+async def test_a_missing_workflow_is_unknown_even_if_a_rule_would_deny_it(
     name: str, message: str, tmp_path: Path
 ) -> None:
     rule = {"name": "none", "type": "mcp_restriction", "config": {"tool_pattern": "nobody", "action": "deny"}}
@@ -287,12 +308,12 @@ async def test_what_nobody_has_is_unknown_even_where_a_rule_would_deny_it(
         with pytest.raises(RemoteError) as refused:
             await desk.client.call_tool(name, {})
 
-    # A similar name that the caller may use can follow.
+    # The message may continue with a similar name that the caller may use.
     assert (refused.value.code, refused.value.message.partition(";")[0]) == (-32602, message)
 
 
 @asynchronous
-async def test_hubs_that_share_a_store_share_what_is_made(tmp_path: Path) -> None:
+async def test_hubs_on_one_store_share_created_workflows(tmp_path: Path) -> None:
     hubs = [Hub(name, version="1", store=f"sqlite:///{tmp_path}/hub.db") for name in ("one", "two")]
     one, two = (hub.workflows.stored for hub in hubs)
     made = await one.create("flow", model(FLOW))
@@ -314,7 +335,7 @@ async def test_hubs_that_share_a_store_share_what_is_made(tmp_path: Path) -> Non
 
 
 @asynchronous
-async def test_what_was_made_is_read_again_only_when_another_hub_changed_any(tmp_path: Path) -> None:
+async def test_stored_workflows_are_reloaded_only_after_a_change_by_another_hub(tmp_path: Path) -> None:
     database = CountedSqlite(tmp_path / "hub.db")
     here = Hub("here", version="1", store=Store(database))
     there = Hub("there", version="1", store=f"sqlite:///{tmp_path}/hub.db")

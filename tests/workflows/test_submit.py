@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import asynchronous
-from tests.workflows.conftest import ANN, BOB, CODES, WORK, Bench, Json, Told, bench, flow
+from tests.workflows.conftest import ANN, BOB, CODES, WORK, Bench, Json, View, bench, flow
 from waypost.errors import Busy
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
@@ -27,17 +27,17 @@ def one(transition: Json, **more: Any) -> Json:
 async def test_a_transition_runs_its_executor_and_leads_to_its_target(version: str) -> None:
     definition = one({"executor": WORK, "output": {"n": "$.output.value", "by": "$.workflow.id"}, "inputSchema": VALUE})
     async with bench(definition, version=version) as b:
-        told = await b.start()
-        ended = await b.follow(told, "go")
+        view = await b.start()
+        ended = await b.follow(view, "go")
         assert not ended.refused
-        assert ended.at == ("done", 2, {"n": 3, "by": told.id})
+        assert ended.at == ("done", 2, {"n": 3, "by": view.id})
         assert (ended["terminal"], ended["status"], ended["outcome"]) == (True, "succeeded", "succeeded")
         assert ended["links"] == []
         assert b.work.calls == [3]
 
 
 @asynchronous
-async def test_every_version_is_a_row_of_the_history_that_tells_who_what_and_how(store: str) -> None:
+async def test_every_version_is_a_row_of_the_history_with_principal_and_executor(store: str) -> None:
     guard = {"kind": "expr", "expr": "$.context.n == 0"}
     states = {
         "a": {"transitions": {"go": {"target": "b", "executor": WORK, "output": {"n": 1}, "guards": [guard]}}},
@@ -49,10 +49,10 @@ async def test_every_version_is_a_row_of_the_history_that_tells_who_what_and_how
         "done": DONE,
     }
     async with bench(flow(states, initialContext={"n": 0}), store=store) as b:
-        told = await b.start(by=ANN)
-        told = await b.submit(told, "go", {"value": 5}, by=ANN)
-        assert told.at == ("c", 4, {"n": 1, "entered": True})
-        rows = await b.history(told)
+        view = await b.start(by=ANN)
+        view = await b.submit(view, "go", {"value": 5}, by=ANN)
+        assert view.at == ("c", 4, {"n": 1, "entered": True})
+        rows = await b.history(view)
         assert [(row["transition"], row["from"], row["to"]) for row in rows] == [
             ("$start", None, "a"),
             ("go", "a", "b"),
@@ -69,7 +69,7 @@ async def test_every_version_is_a_row_of_the_history_that_tells_who_what_and_how
 
 
 @asynchronous
-async def test_branches_choose_the_target_by_what_the_executor_left() -> None:
+async def test_branches_choose_the_target_by_the_output_of_the_executor() -> None:
     branches = [
         {"when": {"kind": "expr", "expr": "$.context.count == 2"}, "target": "two"},
         {"when": {"kind": "expr", "expr": "$.context.count >= 2"}, "target": "many"},
@@ -111,35 +111,35 @@ async def test_evidence_is_left_once_for_each_action_and_counts_different_people
         "done": DONE,
     }
     async with bench(flow(states)) as b:
-        told = await b.start()
+        view = await b.start()
         for person in (ANN, ANN):
-            told = await b.submit(told, "review", by=person)
-        refused = await b.submit(told, "go")
+            view = await b.submit(view, "review", by=person)
+        refused = await b.submit(view, "go")
         assert refused.code == "GUARD_REJECTED"
-        told = await b.submit(told, "review", by=BOB)
-        assert [(proof["kind"], proof["by"]) for proof in told["evidence"]] == [
+        view = await b.submit(view, "review", by=BOB)
+        assert [(proof["kind"], proof["by"]) for proof in view["evidence"]] == [
             ("review", "ann"),
             ("review", "ann"),
             ("review", "bob"),
         ]
-        ended = await b.submit(told, "go")
+        ended = await b.submit(view, "go")
         assert (ended["state"], len(ended["evidence"])) == ("done", 3)
 
 
 @asynchronous
-async def test_a_failure_leaves_everything_and_is_told_with_its_class(store: str) -> None:
+async def test_a_failure_changes_nothing_and_has_its_error_class(store: str) -> None:
     reliability = {"retry": {"maxAttempts": 2}}
     async with bench(one({"executor": WORK, "output": {"n": 1}, "reliability": reliability}), store=store) as b:
-        told = await b.start()
+        view = await b.start()
         b.work.fails, b.work.failure = 9, Busy("The far end is busy; try again later.")
-        failed = await b.follow(told, "go")
+        failed = await b.follow(view, "go")
         assert (failed.refused, failed.code) == (True, "EXECUTOR_FAILED")
         assert failed["error"]["errorClass"] == "transient_error"
         assert failed["error"]["attemptedTransition"] == "go"
-        assert failed.at == told.at
+        assert failed.at == view.at
         assert failed.rels == ["self", "transition"]
         assert len(b.work.calls) == 2
-        (note,) = await b.notes(told)
+        (note,) = await b.notes(view)
         assert (note["transition"], note["outcome"], len(note["attempts"])) == ("go", "failed", 2)
         b.work.fails = 0
         assert (await b.follow(failed, "go")).at == ("done", 2, {"n": 1})
@@ -150,21 +150,21 @@ async def test_the_idempotency_key_is_one_for_retries_and_fallbacks_and_new_for_
     reliability = {"retry": {"maxAttempts": 2}, "fallback": {"executors": [WORK]}}
     async with bench(one({"executor": WORK, "reliability": reliability})) as b:
         b.work.fails, b.work.failure = 4, Busy()
-        told = await b.start()
-        assert (await b.follow(told, "go")).code == "EXECUTOR_FAILED"
+        view = await b.start()
+        assert (await b.follow(view, "go")).code == "EXECUTOR_FAILED"
         assert len(b.work.keys) == 4
         assert len(set(b.work.keys)) == 1
-        assert b.work.keys[0].startswith(f"{told.id}.go.")
-        await b.follow(told, "go")
+        assert b.work.keys[0].startswith(f"{view.id}.go.")
+        await b.follow(view, "go")
         assert len(set(b.work.keys)) == 2
 
 
 @asynchronous
-async def test_of_many_who_submit_one_version_one_runs_and_the_others_are_stale(store: str) -> None:
+async def test_of_concurrent_submits_of_one_version_one_runs_and_the_others_are_stale(store: str) -> None:
     async with bench(one({"executor": WORK}), store=store) as b:
-        told = await b.start()
+        view = await b.start()
         release = b.work.hold()
-        many = [asyncio.create_task(b.follow(told, "go")) for _ in range(20)]
+        many = [asyncio.create_task(b.follow(view, "go")) for _ in range(20)]
         await asyncio.wait(many[:-1], timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
         release.set()
         answers = await asyncio.gather(*many)
@@ -179,57 +179,57 @@ async def test_two_hubs_on_one_store_run_it_once(tmp_path: Path) -> None:
     definition = one({"executor": WORK})
     async with bench(definition, store=place) as first, bench(definition, store=place) as second:
         for _ in range(5):
-            told = await first.start()
-            answers = await asyncio.gather(*(b.follow(told, "go") for _ in range(10) for b in (first, second)))
+            view = await first.start()
+            answers = await asyncio.gather(*(b.follow(view, "go") for _ in range(10) for b in (first, second)))
             assert sorted(str(answer.code) for answer in answers) == ["None"] + ["STALE_WORKFLOW_VERSION"] * 19
         assert len(first.work.calls) + len(second.work.calls) == 5
 
 
 @asynchronous
-async def test_while_a_move_runs_everybody_sees_it_and_its_version_is_taken() -> None:
+async def test_a_running_move_is_visible_and_makes_other_submits_stale() -> None:
     async with bench(one({"executor": WORK})) as b:
-        told = await b.start()
+        view = await b.start()
         release = b.work.hold()
-        moving = asyncio.create_task(b.follow(told, "go"))
+        moving = asyncio.create_task(b.follow(view, "go"))
         await b.work.began.wait()
-        seen = await b.get(told)
+        seen = await b.get(view)
         assert (seen["status"], seen["version"], seen["transition"]) == ("executing", 1, "go")
         assert seen.rels == ["self"]
-        assert (await b.submit(told, "go")).code == "STALE_WORKFLOW_VERSION"
+        assert (await b.submit(view, "go")).code == "STALE_WORKFLOW_VERSION"
         release.set()
         assert (await moving)["terminal"]
 
 
 @asynchronous
-async def test_a_move_goes_on_when_its_client_leaves() -> None:
+async def test_a_move_continues_when_its_client_disconnects() -> None:
     async with bench(one({"executor": WORK})) as b:
-        told = await b.start()
+        view = await b.start()
         release = b.work.hold()
-        moving = asyncio.create_task(b.follow(told, "go"))
+        moving = asyncio.create_task(b.follow(view, "go"))
         await b.work.began.wait()
         moving.cancel()
         await asyncio.wait({moving})
         release.set()
-        seen = await b.once(told, lambda seen: seen["status"] != "executing")
+        seen = await b.once(view, lambda seen: seen["status"] != "executing")
         assert (seen["state"], len(b.work.calls)) == ("done", 1)
 
 
 @asynchronous
-async def test_what_a_tool_does_to_its_arguments_does_not_change_the_context() -> None:
+async def test_a_tool_that_mutates_its_arguments_does_not_change_the_context() -> None:
     executor = {"kind": "capability", "capability": "work", "arguments": {"value": "$.context.list"}}
     definition = one({"executor": executor, "output": {"done": True}}, initialContext={"list": [1]})
     async with bench(definition) as b:
-        told = await b.start()
+        view = await b.start()
         b.work.fails = 1
-        await b.follow(told, "go")
+        await b.follow(view, "go")
         b.work.calls[0].append(2)
-        ended = await b.follow(told, "go")
+        ended = await b.follow(view, "go")
         assert ended["context"] == {"list": [1], "done": True}
         assert (await b.start())["context"] == {"list": [1]}
 
 
 @asynchronous
-async def test_what_a_tool_does_to_its_answer_later_does_not_change_the_context() -> None:
+async def test_a_tool_that_mutates_its_result_later_does_not_change_the_context() -> None:
     states = {
         "a": {"transitions": {"go": {"target": "b", "executor": WORK, "output": {"list": "$.output.list"}}}},
         "b": {"transitions": {"end": {"target": "done", "output": {"copy": "$.context.list"}}}},
@@ -237,23 +237,23 @@ async def test_what_a_tool_does_to_its_answer_later_does_not_change_the_context(
     }
     async with bench(flow(states)) as b:
         b.work.answer = {"list": [1], "more": 0}
-        told = await b.follow(await b.start(), "go")
+        view = await b.follow(await b.start(), "go")
         b.work.answer["list"].append(2)
-        assert (await b.follow(told, "end"))["context"] == {"list": [1], "copy": [1]}
+        assert (await b.follow(view, "end"))["context"] == {"list": [1], "copy": [1]}
 
 
-async def _refusals(b: Bench) -> dict[str, tuple[Told, Told]]:
-    """For each code: the instance before, and the refusal."""
-    told = await b.start()
-    tries: dict[str, tuple[Told, Told]] = {
-        "STALE_WORKFLOW_VERSION": (told, await b.submit(told, "go", version=7)),
-        "INVALID_TRANSITION": (told, await b.submit(told, "nowhere")),
-        "ACTOR_MISMATCH": (told, await b.submit(told, "people")),
-        "INPUT_SCHEMA_VIOLATION": (told, await b.submit(told, "go", {"value": "x"})),
-        "GUARD_REJECTED": (told, await b.submit(told, "guarded")),
+async def _refusals(b: Bench) -> dict[str, tuple[View, View]]:
+    """The instance before and the refusal, by error code."""
+    view = await b.start()
+    tries: dict[str, tuple[View, View]] = {
+        "STALE_WORKFLOW_VERSION": (view, await b.submit(view, "go", version=7)),
+        "INVALID_TRANSITION": (view, await b.submit(view, "nowhere")),
+        "ACTOR_MISMATCH": (view, await b.submit(view, "people")),
+        "INPUT_SCHEMA_VIOLATION": (view, await b.submit(view, "go", {"value": "x"})),
+        "GUARD_REJECTED": (view, await b.submit(view, "guarded")),
     }
     b.work.fails = 1
-    tries["EXECUTOR_FAILED"] = (told, await b.submit(told, "go"))
+    tries["EXECUTOR_FAILED"] = (view, await b.submit(view, "go"))
     used = await b.start()
     used = await b.submit(used, "stay", {}, requestId="r1")
     tries["REQUEST_ID_REUSED"] = (used, await b.submit(used, "stay", {"other": 1}, requestId="r1"))
@@ -264,7 +264,7 @@ async def _refusals(b: Bench) -> dict[str, tuple[Told, Told]]:
 
 
 @asynchronous
-async def test_each_refusal_leaves_the_instance_as_it_was_and_leads_on() -> None:
+async def test_each_refusal_leaves_the_instance_unchanged_and_has_links() -> None:
     states = {
         "a": {
             "transitions": {
@@ -290,7 +290,7 @@ async def test_each_refusal_leaves_the_instance_as_it_was_and_leads_on() -> None
 
 
 @asynchronous
-async def test_a_rejected_guard_says_which_one_and_with_which_values() -> None:
+async def test_a_guard_rejection_names_the_guard_and_its_values() -> None:
     guards = [{"kind": "expr", "expr": "$.context.ok == true"}, {"kind": "expr", "expr": "$.context.coverage >= 90"}]
     async with bench(one({"guards": guards}, initialContext={"ok": True, "coverage": 87.5})) as b:
         refused = await b.submit(await b.start(), "go")
@@ -300,7 +300,7 @@ async def test_a_rejected_guard_says_which_one_and_with_which_values() -> None:
 
 
 @asynchronous
-async def test_an_ended_instance_takes_nothing_more() -> None:
+async def test_an_ended_instance_accepts_no_transitions() -> None:
     async with bench(one({})) as b:
         ended = await b.follow(await b.start(), "go")
         refused = await b.submit(ended, "go")
@@ -311,8 +311,8 @@ async def test_an_ended_instance_takes_nothing_more() -> None:
 
 
 @asynchronous
-async def test_an_unknown_instance_is_told_so() -> None:
+async def test_a_submit_to_an_unknown_instance_is_refused() -> None:
     async with bench(one({})) as b:
-        told = Told({"workflowId": "wf_0", "version": 1}, False)
-        for answer in (await b.get(told), await b.submit(told, "go")):
+        view = View({"workflowId": "wf_0", "version": 1}, False)
+        for answer in (await b.get(view), await b.submit(view, "go")):
             assert (answer.refused, answer.code) == (True, "UNKNOWN_WORKFLOW")

@@ -1,4 +1,4 @@
-"""What callers are told of workflows: nothing that lists keep from them, and what rules would refuse them."""
+"""Views of workflows: hidden parts are left out, and denials by rules are shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.protocol.conftest import asynchronous
-from tests.workflows.conftest import ANN, OPERATOR, STRANGER, WORK, Json, Told, bench, flow, model
+from tests.workflows.conftest import ANN, OPERATOR, STRANGER, WORK, Json, View, bench, flow, model
 from waypost.errors import RemoteError
 from waypost.policy import Rule
 
@@ -21,7 +21,7 @@ CLOSED = {"deny_start_hour": 0, "deny_end_hour": 24}
 
 
 def rules(*given: Json) -> Json:
-    """The options of a hub with rules that are about strangers."""
+    """The options of a hub with rules for strangers."""
     named = [{"name": f"r{place}", "principals": ["stranger"], **one} for place, one in enumerate(given)]
     return {"policies": [msgspec.convert(one, Rule) for one in named]}
 
@@ -38,17 +38,15 @@ def for_now(capability: str) -> Json:
     return {"type": "time_window", "config": CLOSED, "capabilities": [capability]}
 
 
-def reasons(told: Told) -> dict[str, list[str]]:
-    """What is against each transition of an instance."""
-    return {one["transition"]: [reason["code"] for reason in one["reasons"]] for one in told["allowed"]}
+def reasons(view: View) -> dict[str, list[str]]:
+    """The codes of the reasons against each transition of an instance."""
+    return {one["transition"]: [reason["code"] for reason in one["reasons"]] for one in view["allowed"]}
 
 
 @pytest.mark.parametrize("transition", [{}, {"transition": "go"}, {"transition": "nowhere"}])
 @pytest.mark.parametrize("tool", ["workflow.explain", "workflow.start"])
 @asynchronous
-async def test_a_workflow_that_is_hidden_from_somebody_is_answered_like_one_that_never_was(
-    tool: str, transition: Json
-) -> None:
+async def test_a_hidden_workflow_is_answered_like_an_unknown_one(tool: str, transition: Json) -> None:
     given = {"input": {}} if tool == "workflow.start" else transition
     hidden = rules(restricted("workflow:flow", hide=True))
     async with bench(flow(STATES), flaw=flow(STATES), options=hidden) as b:
@@ -62,28 +60,28 @@ async def test_a_workflow_that_is_hidden_from_somebody_is_answered_like_one_that
 
 
 @asynchronous
-async def test_a_workflow_that_somebody_may_never_start_is_not_explained_to_them() -> None:
+async def test_a_workflow_is_not_explained_to_a_principal_who_may_never_start_it() -> None:
     async with bench(flow(STATES), options=rules(never("workflow:flow"))) as b:
         for given in ({}, {"transition": "go"}):
-            told = await b.explain(STRANGER, definitionId="flow", **given)
-            assert (told.code, told["error"]["message"]) == ("POLICY_DENIED", "permission override: execute is denied")
-            assert not {"states", "target", "inputSchema"} & told.data.keys()
+            view = await b.explain(STRANGER, definitionId="flow", **given)
+            assert (view.code, view["error"]["message"]) == ("POLICY_DENIED", "permission override: execute is denied")
+            assert not {"states", "target", "inputSchema"} & view.data.keys()
 
 
 @asynchronous
-async def test_what_is_denied_for_now_is_explained_with_the_reason() -> None:
+async def test_a_temporarily_denied_workflow_is_explained_with_the_reason() -> None:
     async with bench(flow(STATES), options=rules(for_now("workflow:flow"))) as b:
         whole = await b.explain(STRANGER, definitionId="flow")
         assert whole["states"].keys() == STATES.keys()
         one = await b.explain(STRANGER, definitionId="flow", transition="go")
-        for told in (whole, one):
-            assert told["denied"]["code"] == "POLICY_DENIED"
-            assert "time window" in told["denied"]["message"]
+        for view in (whole, one):
+            assert view["denied"]["code"] == "POLICY_DENIED"
+            assert "time window" in view["denied"]["message"]
         assert "denied" not in (await b.explain(ANN, definitionId="flow")).data
 
 
 @asynchronous
-async def test_to_explain_counts_against_no_limit() -> None:
+async def test_explaining_does_not_count_against_a_limit() -> None:
     limit = {"type": "rate_limit", "config": {"max_calls": 1}, "capabilities": ["workflow:flow"]}
     async with bench(flow(STATES), options=rules(limit)) as b:
         for _ in range(3):
@@ -97,30 +95,30 @@ async def test_to_explain_counts_against_no_limit() -> None:
 
 
 @asynchronous
-async def test_an_instance_says_which_transitions_rules_would_refuse_as_its_submit_does() -> None:
+async def test_explaining_an_instance_shows_the_denials_of_its_submits() -> None:
     async with bench(flow(STATES)) as b:
-        told = await b.start(by=STRANGER)
+        view = await b.start(by=STRANGER)
         b.hub.guard.policy.replace(rules(for_now("work"))["policies"])
 
-        explained = await b.explain(STRANGER, workflowId=told.id, transition="run")
+        explained = await b.explain(STRANGER, workflowId=view.id, transition="run")
 
         assert reasons(explained) == {"go": [], "run": ["POLICY_DENIED"]}
         assert explained["denied"]["message"] == explained["allowed"][1]["reasons"][0]["message"]
-        refused = await b.submit(told, "run", by=STRANGER)
+        refused = await b.submit(view, "run", by=STRANGER)
         assert refused["error"]["message"] == explained["denied"]["message"]
 
 
 @asynchronous
-async def test_an_instance_of_a_workflow_that_was_taken_from_somebody_tells_only_that() -> None:
+async def test_explaining_an_instance_of_a_denied_workflow_shows_only_the_denials() -> None:
     async with bench(flow(STATES)) as b:
-        told = await b.start(by=STRANGER)
+        view = await b.start(by=STRANGER)
         b.hub.guard.policy.replace(rules(never("workflow:flow", hide=True))["policies"])
 
         for given in ({}, {"transition": "go"}):
-            explained = await b.explain(STRANGER, workflowId=told.id, **given)
+            explained = await b.explain(STRANGER, workflowId=view.id, **given)
             assert explained.data.keys() == {"definitionId", "workflowId", "state", "version", "allowed"}
             assert reasons(explained) == {"go": ["POLICY_DENIED"], "run": ["POLICY_DENIED"]}
-        assert (await b.explain(OPERATOR, workflowId=told.id))["states"]
+        assert (await b.explain(OPERATOR, workflowId=view.id))["states"]
 
 
 @pytest.mark.parametrize(
@@ -133,27 +131,27 @@ async def test_an_instance_of_a_workflow_that_was_taken_from_somebody_tells_only
     ],
 )
 @asynchronous
-async def test_what_a_transition_runs_is_not_told_to_whom_it_is_hidden_from(executor: Json) -> None:
+async def test_hidden_capabilities_are_not_shown_in_explained_executors(executor: Json) -> None:
     states = {"a": {"transitions": {"run": {"target": "done", "executor": executor}}}, "done": {"terminal": True}}
     hidden = rules(restricted("work", capabilities=["work", "*inner"], hide=True))
     async with bench(flow(states), inner=flow(STATES), options=hidden) as b:
-        told = await b.explain(STRANGER, definitionId="flow", transition="run")
-        assert told["executor"]["kind"] == executor["kind"]
-        assert "inner" not in str(told["executor"])
-        assert "'work'" not in str(told["executor"])
+        view = await b.explain(STRANGER, definitionId="flow", transition="run")
+        assert view["executor"]["kind"] == executor["kind"]
+        assert "inner" not in str(view["executor"])
+        assert "'work'" not in str(view["executor"])
         others = str((await b.explain(ANN, definitionId="flow", transition="run"))["executor"])
         assert "inner" in others or "'work'" in others
 
 
 @asynchronous
-async def test_the_reason_against_something_hidden_does_not_name_it() -> None:
+async def test_the_denial_of_a_hidden_capability_does_not_name_it() -> None:
     async with bench(flow(STATES), options=rules(never("work", hide=True))) as b:
-        told = await b.explain(STRANGER, definitionId="flow", transition="run")
-        assert told["denied"]["message"] == "a rule denies what it runs"
+        view = await b.explain(STRANGER, definitionId="flow", transition="run")
+        assert view["denied"]["message"] == "a rule denies what it runs"
 
 
 @asynchronous
-async def test_steps_are_looked_at_like_transitions() -> None:
+async def test_rules_apply_to_steps_like_to_transitions() -> None:
     steps = {"steps": [{"name": "first", "capability": "work"}]}
     async with bench(steps, options=rules(for_now("work"))) as b:
         assert "time window" in (await b.explain(STRANGER, definitionId="flow", transition="run"))["denied"]["message"]
@@ -161,7 +159,7 @@ async def test_steps_are_looked_at_like_transitions() -> None:
 
 
 @asynchronous
-async def test_workflows_as_resources_are_kept_from_the_same_people() -> None:
+async def test_hidden_workflows_are_not_readable_as_resources() -> None:
     given = {"principals": ["anonymous"]}
     hidden = rules(
         restricted("flow", capabilities=["workflow:flow"], hide=True, **given),
@@ -183,19 +181,19 @@ def read(answer: Any) -> Any:
 @pytest.mark.parametrize("tool", ["workflow.start", "workflow.explain"])
 @pytest.mark.parametrize("name", ["workflow__flow", "workflow__a_b"])
 @asynchronous
-async def test_a_workflow_goes_by_the_portable_name_of_its_tool_too(tool: str, name: str) -> None:
+async def test_a_workflow_can_be_named_by_the_portable_name_of_its_tool(tool: str, name: str) -> None:
     async with bench(flow(STATES)) as b:
         b.hub.workflow("a.b", model(flow(STATES)))
         given: Json = {"input": {}} if tool == "workflow.start" else {}
-        told = await b.call(tool, definitionId=name, **given)
-        assert told["definitionId"] == ("flow" if name == "workflow__flow" else "a.b")
+        view = await b.call(tool, definitionId=name, **given)
+        assert view["definitionId"] == ("flow" if name == "workflow__flow" else "a.b")
         if tool == "workflow.start":
-            explained = await b.explain(definitionId=name, workflowId=told.id)
+            explained = await b.explain(definitionId=name, workflowId=view.id)
             assert explained["state"] == "a"
 
 
 @asynchronous
-async def test_a_name_that_is_only_like_a_portable_one_is_unknown() -> None:
+async def test_a_name_similar_to_a_portable_one_is_unknown() -> None:
     async with bench(flow(STATES)) as b:
         assert (await b.start("workflow__flo")).code == "UNKNOWN_ID"
         assert (await b.start("work")).code == "UNKNOWN_ID"

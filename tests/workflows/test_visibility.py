@@ -1,11 +1,11 @@
-"""Whose instance it is decides who sees it; to everybody else there is none."""
+"""The owner of an instance decides its visibility; to other principals it does not exist."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.protocol.conftest import asynchronous
-from tests.workflows.conftest import ANN, BOB, OPERATOR, STRANGER, WORK, Bench, Json, Told, bench, flow
+from tests.workflows.conftest import ANN, BOB, OPERATOR, STRANGER, WORK, Bench, Json, View, bench, flow
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Principal
 
@@ -26,9 +26,9 @@ STATES: Json = {
 }
 
 
-async def everything(b: Bench, workflow_id: str, version: int, by: Principal) -> list[Told]:
-    """What each way to an instance answers."""
-    about = Told({"workflowId": workflow_id, "version": version}, False)
+async def everything(b: Bench, workflow_id: str, version: int, by: Principal) -> list[View]:
+    """The responses of all tools about an instance."""
+    about = View({"workflowId": workflow_id, "version": version}, False)
     cancelled = await b.engine.cancel(workflow_id, DetachedCaller(by, FROM_OUTSIDE))
     return [
         await b.get(about, by),
@@ -39,70 +39,70 @@ async def everything(b: Bench, workflow_id: str, version: int, by: Principal) ->
         await b.submit(about, "$resume", by=by),
         await b.explain(by, definitionId="flow", workflowId=workflow_id),
         await b.explain(by, definitionId="flow", transition="go", workflowId=workflow_id),
-        Told(cancelled.data, cancelled.refused),
+        View(cancelled.data, cancelled.refused),
     ]
 
 
-@pytest.mark.parametrize("somebody", [STRANGER, ANN, LEAD, ANONYMOUS, Principal("system-1", ("system",))])
+@pytest.mark.parametrize("person", [STRANGER, ANN, LEAD, ANONYMOUS, Principal("system-1", ("system",))])
 @asynchronous
-async def test_somebody_elses_instance_is_answered_exactly_like_one_that_never_was(somebody: Principal) -> None:
+async def test_another_principals_instance_is_answered_exactly_like_an_unknown_one(person: Principal) -> None:
     async with bench(flow(STATES)) as b:
-        told = await b.start(by=OWNER)
-        await b.submit(told, "back", by=OWNER, requestId="known")
-        never = f"wf_{'0' * (len(told.id) - 3)}"
-        seen = await everything(b, told.id, told["version"], somebody)
-        unknown = await everything(b, never, told["version"], somebody)
+        view = await b.start(by=OWNER)
+        await b.submit(view, "back", by=OWNER, requestId="known")
+        never = f"wf_{'0' * (len(view.id) - 3)}"
+        seen = await everything(b, view.id, view["version"], person)
+        unknown = await everything(b, never, view["version"], person)
         for foreign, missing in zip(seen, unknown, strict=True):
             assert foreign.code == "UNKNOWN_WORKFLOW"
             assert foreign.refused
-            assert str(foreign.data).replace(told.id, never) == str(missing.data)
-        assert (await b.get(told, OWNER)).at == told.at
+            assert str(foreign.data).replace(view.id, never) == str(missing.data)
+        assert (await b.get(view, OWNER)).at == view.at
 
 
 @asynchronous
-async def test_who_started_it_and_operators_see_it() -> None:
+async def test_the_owner_and_operators_can_read_an_instance() -> None:
     async with bench(flow(STATES)) as b:
-        told = await b.start(by=OWNER)
-        for somebody in (OWNER, OPERATOR):
-            assert (await b.get(told, somebody)).at == told.at
-        assert (await b.submit(told, "go", by=OPERATOR))["state"] == "b"
+        view = await b.start(by=OWNER)
+        for person in (OWNER, OPERATOR):
+            assert (await b.get(view, person)).at == view.at
+        assert (await b.submit(view, "go", by=OPERATOR))["state"] == "b"
 
 
 @asynchronous
-async def test_people_see_it_where_people_are_needed_and_only_there() -> None:
+async def test_people_can_read_an_instance_only_while_it_needs_them() -> None:
     async with bench(flow(STATES)) as b:
-        told = await b.start(by=OWNER)
-        assert (await b.get(told, ANN)).code == "UNKNOWN_WORKFLOW"
-        told = await b.submit(told, "go", by=OWNER)
-        assert (await b.get(told, ANN))["state"] == "b"
-        assert (await b.submit(told, "sign", by=OWNER)).code == "ACTOR_MISMATCH"
-        signed = await b.submit(told, "sign", by=ANN)
+        view = await b.start(by=OWNER)
+        assert (await b.get(view, ANN)).code == "UNKNOWN_WORKFLOW"
+        view = await b.submit(view, "go", by=OWNER)
+        assert (await b.get(view, ANN))["state"] == "b"
+        assert (await b.submit(view, "sign", by=OWNER)).code == "ACTOR_MISMATCH"
+        signed = await b.submit(view, "sign", by=ANN)
         assert signed["state"] == "c"
-        assert (await b.get(told, BOB)).code == "UNKNOWN_WORKFLOW"
+        assert (await b.get(view, BOB)).code == "UNKNOWN_WORKFLOW"
 
 
 @asynchronous
-async def test_who_may_approve_sees_what_waits_for_them() -> None:
+async def test_an_approver_can_read_an_instance_that_waits_for_approval() -> None:
     async with bench(flow(STATES)) as b:
-        told = await b.submit(await b.start(by=OWNER), "ask", by=OWNER)
-        assert (await b.get(told, LEAD))["approval"]["id"] == told["approval"]["id"]
-        assert (await b.get(told, ANN)).code == "UNKNOWN_WORKFLOW"
+        view = await b.submit(await b.start(by=OWNER), "ask", by=OWNER)
+        assert (await b.get(view, LEAD))["approval"]["id"] == view["approval"]["id"]
+        assert (await b.get(view, ANN)).code == "UNKNOWN_WORKFLOW"
 
 
 @asynchronous
-async def test_whoever_saw_it_once_does_not_see_where_it_went(tmp_path: object) -> None:
+async def test_a_principal_without_access_does_not_see_later_states(tmp_path: object) -> None:
     place = f"sqlite:///{tmp_path}/shared.db"
     async with bench(flow(STATES), store=place) as one, bench(flow(STATES), store=place) as other:
-        told = await one.submit(await one.start(by=OWNER), "go", by=OWNER)
-        assert (await one.get(told, ANN))["state"] == "b"
-        await other.submit(told, "back", by=OWNER)
-        refused = await one.submit(told, "nowhere", by=ANN)
+        view = await one.submit(await one.start(by=OWNER), "go", by=OWNER)
+        assert (await one.get(view, ANN))["state"] == "b"
+        await other.submit(view, "back", by=OWNER)
+        refused = await one.submit(view, "nowhere", by=ANN)
         assert refused.code == "UNKNOWN_WORKFLOW"
         assert "state" not in refused.data
 
 
 @asynchronous
-async def test_links_are_for_who_asks() -> None:
+async def test_links_depend_on_the_asking_principal() -> None:
     states = {
         "a": {
             "linkFilter": "byGuards",
@@ -115,8 +115,8 @@ async def test_links_are_for_who_asks() -> None:
         "done": DONE,
     }
     async with bench(flow(states)) as b:
-        told = await b.start(by=OWNER)
-        assert told.names == ["go"]
-        assert (await b.get(told, OPERATOR)).names == ["go", "lead", "system"]
-        assert (await b.submit(told, "system", by=OWNER)).code == "ACTOR_MISMATCH"
-        assert (await b.submit(told, "system", by=OPERATOR))["terminal"]
+        view = await b.start(by=OWNER)
+        assert view.names == ["go"]
+        assert (await b.get(view, OPERATOR)).names == ["go", "lead", "system"]
+        assert (await b.submit(view, "system", by=OWNER)).code == "ACTOR_MISMATCH"
+        assert (await b.submit(view, "system", by=OPERATOR))["terminal"]

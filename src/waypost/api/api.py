@@ -1,13 +1,15 @@
-"""The HTTP API of a running hub: the table of its routes, who may use them, and how requests become answers.
+"""The HTTP API of a running hub: the table of its routes, the roles they need, and how requests become answers.
 
 The OpenAPI document is built from the routes and the types in the signatures of their handlers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import cache
+from importlib import import_module
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote
 
@@ -30,7 +32,19 @@ from waypost.api import (
     workflows,
 )
 from waypost.api.metrics import CONTENT_TYPE, Metrics, collect_metrics, format_metrics
-from waypost.api.routing import Act, Failure, ManagedHub, Match, Operator, Paged, PageQuery, Role, Route, Routes
+from waypost.api.routing import (
+    Act,
+    Failure,
+    ManagedHub,
+    Match,
+    Operator,
+    Paged,
+    PageQuery,
+    Role,
+    Route,
+    Routes,
+    explain_invalid,
+)
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.errors import (
     Busy,
@@ -395,6 +409,7 @@ VIA_HEADER: Final = b"waypost-via"
 _VIAS: Final[dict[bytes, Via]] = {b"cli": "cli", b"console": "console"}
 MAX_SUBJECT_CHARACTERS: Final = 200
 _JSON: Final = b"application/json"
+# A proxy must neither change nor collect the events of a stream; the second header says so to nginx.
 _UNCACHED: Final = ((b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no"))
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 _FORWARDED: Final = (b"forwarded", b"x-forwarded-for", b"x-real-ip")
@@ -422,10 +437,17 @@ _REFUSAL_STATUSES: Final = {
 _log: Final = logging.getLogger(__name__)
 
 
+async def _answer_sign_in(hub: ManagedHub, question: bytes) -> bool:
+    # A hub whose console was not opened yet imports it now; that takes a while, and clients must not wait for it.
+    await asyncio.to_thread(import_module, "waypost.console")
+    return await hub.console.answer_peer(question)
+
+
 _PEER_ANSWERS: Final[dict[str, Callable[[ManagedHub, bytes], Awaitable[Any]]]] = {
     "sessions": sessions.answer_list,
     "requests": requests.answer_list,
     "end": sessions.answer_end,
+    "sign_in": _answer_sign_in,
 }
 
 
@@ -472,6 +494,7 @@ class Api(Component):
         if path in (METRICS, OPENAPI):
             if method != "GET":
                 return _refuse_method(method, path, ["GET"])
+            # The document is the same for every hub, so that it needs no role.
             return await self._metrics(request) if path == METRICS else _to_json(build_document(ROUTES))
         found = ROUTES.find(method, _raw_path(request))
         if isinstance(found, Match):
@@ -545,19 +568,20 @@ def _refuse_principal(request: OperatorRequest, role: Role) -> OperatorAnswer:
 
 def _decode_query(text: bytes, kind: Any) -> Any:
     try:
+        # Strict parsing refuses an empty text, too.
         pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, strict_parsing=bool(text), errors="strict")
         if len(dict(pairs)) < len(pairs):
             raise InvalidParams("A parameter is given more than once.")
         return msgspec.convert(dict(pairs), kind, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
-        raise InvalidParams(f"Invalid query: {error}.") from None
+        raise InvalidParams(f"Invalid query: {explain_invalid(str(error), kind)}.") from None
 
 
 def _decode_body(body: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidParams(f"Invalid body: {error}.") from None
+        raise InvalidParams(f"Invalid body: {explain_invalid(str(error), kind)}.") from None
 
 
 def _to_json(value: Any, status: int = 200) -> OperatorAnswer:

@@ -177,10 +177,11 @@ class PromptChange(msgspec.Struct, frozen=True):
 
 
 class WorkerRows(Listing, frozen=True):
-    """The connected workers, and the address they connect to."""
+    """The connected workers, the address they connect to, and whether they need a token for it."""
 
     address: str | None
     workers: list[dict[str, Any]]
+    needs_token: bool = msgspec.field(default=False, name="needsToken")
 
 
 async def list_documents(hub: ManagedHub) -> DocumentRows:
@@ -248,7 +249,8 @@ async def list_workers(hub: ManagedHub) -> WorkerRows:
         {**describe_worker(worker), "latency_ms": _to_milliseconds(worker.latency.seconds)}
         for worker in hub.workers.everywhere
     ]
-    return WorkerRows(hub.worker_address, rows)
+    address = hub.worker_address
+    return WorkerRows(address, rows, address is not None and hub.workers.needs_token)
 
 
 def _to_milliseconds(seconds: float | None) -> float | None:
@@ -315,6 +317,7 @@ async def _list_prompt_rows(hub: ManagedHub) -> list[PromptRow]:
     left_out = [
         msgspec.convert({**row, "left_out": True}, PromptRow) for row in await documents.prompts.list_left_out()
     ]
+    # Sorting is stable: prompts that clients see stay before those of the same name that are left out.
     return sorted([*shown, *left_out], key=lambda row: row.name)
 
 
@@ -448,6 +451,7 @@ def _list_hidden(directory: Directory, query: CatalogQuery, counts: dict[str, di
 
 def _count(directory: Directory) -> dict[str, dict[str, int]]:
     groups = directory.count_groups()
+    # Of many groups the largest, sorted by name.
     return {name: dict(sorted(counter.most_common(_MAX_GROUPS))) for name, counter in groups.items()}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 from typing import Annotated, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -14,6 +14,7 @@ from waypost.api.routing import ManagedHub
 from waypost.config.clients import CLIENTS, Client, Machine, Server
 from waypost.config.edits import set_entry
 from waypost.errors import InvalidParams, WaypostError
+from waypost.settings import is_loopback
 
 KEY_VARIABLE: Final = "WAYPOST_KEY"
 _USER: Final = Machine("linux", Path("~"), {})
@@ -28,7 +29,7 @@ class ConnectQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClientEntry(msgspec.Struct, frozen=True):
-    """What to put into the file of a client; `problem` says why there is no entry, and `link` opens the client."""
+    """What to put into the file of a client; `link` opens the client."""
 
     client: str
     title: str
@@ -36,7 +37,6 @@ class ClientEntry(msgspec.Struct, frozen=True):
     text: str
     then: str
     link: str = ""
-    problem: str = ""
 
 
 class ClientEntries(msgspec.Struct, frozen=True):
@@ -61,8 +61,8 @@ def _describe(name: str, client: Client, server: Server) -> ClientEntry:
     file = str(client.user(_USER))
     try:
         entry = client.entry(server)
-    except WaypostError as error:
-        return ClientEntry(name, client.title, file, "", client.then, problem=error.message)
+    except WaypostError:  # its file has no servers with a URL
+        return _bridge(name, client, file, server)
     text = set_entry("", client.form, (client.section, server.name), entry)
     plain = msgspec.json.encode(entry)
     link = ""
@@ -72,6 +72,20 @@ def _describe(name: str, client: Client, server: Server) -> ClientEntry:
     elif name == "vscode":
         link = "vscode:mcp/install?" + quote(msgspec.json.encode({"name": server.name, **entry}))
     return ClientEntry(name, client.title, file, text, client.then, link)
+
+
+def _bridge(name: str, client: Client, file: str, server: Server) -> ClientEntry:
+    """The entry of a client that only starts programs: one that passes messages on to the URL."""
+    host = urlsplit(server.url).hostname or ""
+    insecure = ["--allow-http"] if server.url.startswith("http:") and not is_loopback(host) else []
+    header = f"Authorization:Bearer ${{{KEY_VARIABLE}}}"
+    entry = {
+        "command": "npx",
+        "args": ["-y", "mcp-remote", server.url, "--header", header, *insecure],
+        "env": {KEY_VARIABLE: "wp_..."},
+    }
+    text = set_entry("", client.form, (client.section, server.name), entry)
+    return ClientEntry(name, client.title, file, text, f"put a key into `env`, and {client.then}; it needs Node.js")
 
 
 ENTRIES: Final = ClientEntries(

@@ -104,10 +104,12 @@ class ChangeStream:
     def __init__(self, changes: Changes, broadcast: Broadcast, principal: Principal, kinds: frozenset[str]) -> None:
         self._kinds = kinds
         self._stream = EventStream("", is_resumable=False)
+        # A limit may refuse the stream: what was begun before that is undone.
         with ExitStack() as stack:
             stack.enter_context(broadcast.hold_stream(principal))
             # It wants no notifications: the subscription is what ends the stream with the key and with the hub.
-            stack.callback(broadcast.subscribe(Subscription(0, ListenFilter(), self._stream, principal)))
+            held = Subscription(0, ListenFilter(), self._stream, principal, is_client=False)
+            stack.callback(broadcast.subscribe(held))
             stack.callback(changes.subscribe(self._add))
             self._open = stack.pop_all()
 

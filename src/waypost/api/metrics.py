@@ -151,6 +151,7 @@ def resident_bytes() -> int:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except (OSError, IndexError, ValueError):
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        # In bytes on macOS, in kilobytes elsewhere.
         return most if sys.platform == "darwin" else most * 1024
 
 
@@ -172,6 +173,7 @@ def _count_replicas(hub: ManagedHub) -> ReplicaCounts:
 def _count_tools(hub: ManagedHub, principal: Principal) -> int:
     engine, table = hub.core.engine, hub.core.registry[Kind.TOOL]
     only, is_same_for_all = engine.lists.only, not engine.hides and not table.scoped
+    # Where all principals see the same, tools need not be checked one by one.
     if only is None and is_same_for_all:
         return len(table) - table.hidden
     rows = table if only is None else filter(None, map(table.get, only))

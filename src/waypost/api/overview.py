@@ -167,6 +167,7 @@ async def measure_tokens(hub: ManagedHub) -> TokenMeter:
 async def _measure_all(hub: ManagedHub, only: Container[str] | None) -> TokenMeter:
     published, everything, gateway, full = [0, 0], [0, 0], [0, 0], [0, 0]
     sources: dict[str, list[int]] = {}
+    # A copy, because tools may change during each pause.
     for place, row in enumerate(list(hub.core.registry[Kind.TOOL])):
         if place % _BATCH == _BATCH - 1:
             await asyncio.sleep(0)

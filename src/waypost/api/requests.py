@@ -99,6 +99,7 @@ def _list_own(hub: ManagedHub, query: RequestQuery) -> RequestPage:
     before = _read_number(query.before)
     logged = list(log.latest())
     methods: dict[tuple[str, str, str], str] = {}
+    # The oldest first: a response gets its method from the request before it.
     read = [_Read.of(one, methods) for one in reversed(logged)]
     found = [
         one

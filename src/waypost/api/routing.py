@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from waypost.identity.vault import Vault
     from waypost.imports.imports import Imports
     from waypost.runtime.core import Core
-    from waypost.runtime.peers import Peers
-    from waypost.runtime.replicas import Replicas
+    from waypost.runtime.replicas import Peers, Replicas
     from waypost.skills.skill_set import SkillSet
     from waypost.upstreams.pool import Upstreams
     from waypost.workers.workers import Workers
@@ -64,6 +64,13 @@ class ConfigurationFiles(Protocol):
     def loaded(self) -> Loaded: ...
 
 
+class AnswersPeers(Protocol):
+    """The console, as far as other replicas ask it."""
+
+    async def answer_peer(self, question: bytes) -> bool:
+        """Open a session for a one-time link that was opened at another replica; false where it is not valid here."""
+
+
 class ManagedHub(Protocol):
     """What the API needs of the runtime of a hub."""
 
@@ -75,6 +82,8 @@ class ManagedHub(Protocol):
     def core(self) -> Core: ...
     @property
     def configuration(self) -> ConfigurationFiles | None: ...
+    @property
+    def console(self) -> AnswersPeers: ...
     @property
     def replicas(self) -> Replicas: ...
     @property
@@ -256,6 +265,7 @@ class Routes:
 
     def find(self, method: str, path: str) -> Match | list[str]:
         """The route for a path as it is written in a URL, or the methods that have one."""
+        # Split before it is decoded: an encoded slash is part of a name.
         segments = [unquote(segment) for segment in path.split("/")]
         allowed = set()
         for route in self.all:
@@ -265,3 +275,30 @@ class Routes:
                     return Match(route, variables)
                 allowed.add(route.method)
         return sorted(allowed)
+
+
+_BOUND: Final = re.compile(r"Expected `\w+` (<=|>=|<|>) (-?[\d.]+) - at `\$\.(.+)`")
+_LENGTH: Final = re.compile(r"Expected `str` of length (<=|>=) (\d+) - at `\$\.(.+)`")
+_CHOICE: Final = re.compile(r"Invalid enum value (.+) - at `\$\.(\w+)`", re.DOTALL)
+_LIMITS: Final = {"<=": "at most", ">=": "at least", "<": "less than", ">": "more than"}
+
+
+def explain_invalid(message: str, kind: Any) -> str:
+    """What msgspec says of an invalid value of a type, with the field first and in words; else as it is."""
+    if found := _BOUND.fullmatch(message):
+        return f"`{found[3]}` must be {_LIMITS[found[1]]} {found[2]}"
+    if found := _LENGTH.fullmatch(message):
+        return f"`{found[3]}` must have {_LIMITS[found[1]]} {found[2]} characters"
+    if found := _CHOICE.fullmatch(message):
+        choices = _list_choices(kind, found[2])
+        return f"`{found[2]}` cannot be {found[1]}" + (f"; use {' or '.join(choices)}" if choices else "")
+    return message
+
+
+def _list_choices(kind: Any, name: str) -> list[str]:
+    """The values of a field of a struct that takes one of several texts."""
+    hint = get_type_hints(kind).get(name) if isinstance(kind, type) else None
+    if hint is None:
+        return []
+    schema = msgspec.json.schema(hint)
+    return [str(one) for part in (schema, *schema.get("anyOf", ())) for one in part.get("enum", ())]

@@ -233,6 +233,7 @@ _APPLICABLE: Final[dict[BatchAction, tuple[Status, ...]]] = {
 
 async def change_runs(hub: ManagedHub, body: BatchRequest, by: Operator) -> Batch:
     """Cancel, retry or resolve all workflow instances of a selection, or show which these are."""
+    # `g` sorts after every hex digit, so that the newest one itself is included.
     before = f"{_check_cursor(body.newest)}g" if body.newest else ""
     found, more = await _find_batch(hub, body, before)
     newest = body.newest or max((run["workflowId"] for run in found), default="")
@@ -293,6 +294,7 @@ async def resolve_run(hub: ManagedHub, id: str, body: Resolution, by: Operator) 
     if body.output is not None and body.how != "succeeded":
         raise InvalidParams("`output` is only for `succeeded`.")
     engine, caller = hub.workflows.engine, _to_caller(by, id)
+    # Only to raise its refusal.
     _to_run(hub, await engine.get(id, caller))
     instance = await engine.get_visible(id, caller.principal)
     if instance.body.halted is not None and body.how == "retry":
@@ -316,6 +318,7 @@ def _to_caller(by: Operator, run: str) -> Caller:
 async def run_detached(engine: Engine, work: Coroutine[Any, Any, _Result]) -> _Result | None:
     """The result of work that continues when its request is cancelled; None if it takes too long to wait for."""
     task = engine.runner.spawn(_catch_refusal(work))
+    # Unlike `wait_for`, this does not cancel the work when time is up.
     done, _ = await asyncio.wait({task}, timeout=ANSWER_TIMEOUT_S)
     if not done:
         return None

@@ -60,7 +60,7 @@ class SessionRow(msgspec.Struct, frozen=True, rename="camel"):
 class SessionPage(msgspec.Struct, frozen=True):
     """Sessions of all replicas, the last one seen first.
 
-    Clients of 2026-07-28 have no session; `listening` counts their streams of notifications, and live pages.
+    Clients of 2026-07-28 have no session; `listening` counts their streams of notifications.
     """
 
     replica: str
@@ -121,7 +121,7 @@ def _list_own(hub: ManagedHub, query: SessionQuery) -> SessionPage:
     rest = [row for row in _sort(rows) if place is None or _is_after(row, place)]
     shown = rest[: query.limit]
     more = _to_cursor(shown[-1]) if len(rest) > len(shown) else None
-    return SessionPage(hub.core.replica, shown, len(sessions), len(engine.broadcast), more)
+    return SessionPage(hub.core.replica, shown, len(sessions), engine.broadcast.count_clients(), more)
 
 
 _epochs: Final[WeakKeyDictionary[Engine, float]] = WeakKeyDictionary()
@@ -129,6 +129,7 @@ _epochs: Final[WeakKeyDictionary[Engine, float]] = WeakKeyDictionary()
 
 def _sort(rows: Iterable[SessionRow]) -> list[SessionRow]:
     """The last one seen first, then by id."""
+    # Two stable sorts, because the two orders run in opposite directions.
     return sorted(sorted(rows, key=lambda row: row.id), key=lambda row: row.last_seen_at, reverse=True)
 
 

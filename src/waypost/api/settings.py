@@ -18,7 +18,7 @@ from waypost.config.nodes import find_variables
 from waypost.errors import shorten
 from waypost.redaction import HIDDEN, is_secret_name, redacted
 from waypost.settings import IN_PYTHON, START_SECTIONS, Settings
-from waypost.stores.directory import DATA_VARIABLE
+from waypost.stores.directory import DATA_VARIABLE, data_directory
 from waypost.wire.params import decode_cursor, encode_cursor
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class _Reader:
         yield SettingRow(
             DATA_DIR,
             str(self._data_dir),
-            "environment" if is_named else "default",
+            "environment" if is_named else "default" if self._is_default_data_dir() else "start",
             variables=[DATA_VARIABLE] if is_named else [],
             description="Where the hub keeps its files.",
         )
@@ -117,6 +117,12 @@ class _Reader:
             settings = self._running if is_old else self._loaded.config  # type: ignore[union-attr]  # asked above
             value = getattr(settings, field.name)
             yield from self._walk(value, (field.key,), (field.name,), field.description)
+
+    def _is_default_data_dir(self) -> bool:
+        if self._loaded is not None:
+            return self._data_dir.resolve() == data_directory(self._loaded.files[0]).resolve()
+        # The file of a hub in Python is not known here; its directory is beside it, with this name.
+        return self._data_dir.name == data_directory().name
 
     def _walk(self, value: Any, path: KeyPath, attributes: KeyPath, description: str = "") -> Iterator[SettingRow]:
         if path[0] in _SUMMARISED and len(path) == 2:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from waypost.api.routing import Listing, ManagedHub, Operator
+from waypost.api.routing import Listing, ManagedHub, Operator, may_act_as
 from waypost.api.runs import RUN_ID, Text, run_detached
 from waypost.config.models import Workflow
 from waypost.errors import InvalidParams, WorkflowRefused
@@ -155,6 +155,7 @@ class SimulationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 async def count_states(hub: ManagedHub, id: str) -> StateCounts:
     """Count the instances of a workflow in each of its states."""
     counts = await hub.core.store.instances.count_by_state(_find_definition(hub, id).id)
+    # Instances may be in states that only an older definition had.
     return StateCounts({name: counts.get(name, 0) for name in _find_definition(hub, id).names} | counts)
 
 
@@ -299,12 +300,14 @@ class Decided(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def list_approvals(hub: ManagedHub, by: Operator) -> Approvals:
-    """List what waits for approval by a role of the operator; the role admin sees all."""
-    waiting = await hub.workflows.engine.approvals.waiting()
-    rows = [one for one in waiting if may_decide(one["role"], by.principal)]
-    return Approvals(
-        [{**one, "given": [{**vote, "at": format_time(vote["at"])} for vote in one["given"]]} for one in rows]
-    )
+    """List what waits for approval: everything for viewers, else what a role of the principal may decide."""
+    reads_all, found = may_act_as("viewer", by.principal), []
+    for one in await hub.workflows.engine.approvals.waiting():
+        can_decide = may_decide(one["role"], by.principal)
+        if can_decide or reads_all:
+            given = [{**vote, "at": format_time(vote["at"])} for vote in one["given"]]
+            found.append({**one, "given": given, "canDecide": can_decide})
+    return Approvals(found)
 
 
 async def approve(hub: ManagedHub, id: str, body: Decision, by: Operator) -> Decided:
@@ -383,6 +386,7 @@ _APPROVAL: Final = {
     "prompt": "Ship it?",
     "presents": {"service": "shop"},
     "digest": "sha256:41aa",
+    "canDecide": True,
 }
 APPROVALS: Final = Approvals([_APPROVAL])
 APPROVAL: Final = Decision("looks good", "sha256:41aa")

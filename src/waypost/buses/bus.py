@@ -51,7 +51,10 @@ class Bus(Protocol):
         """
 
     def on_reconnect(self, call: Callable[[], None]) -> None:
-        """Call a function after each connection but the first: messages may have been lost before it."""
+        """Call a function after messages from other processes may have been lost.
+
+        That is after each connection but the first, and after messages were dropped because too many arrived.
+        """
 
     async def publish(self, subject: str, message: bytes) -> None:
         """Send a message to all subscribers of a subject.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from itertools import chain, count
 from typing import Any, Final, TypeVar
@@ -82,7 +82,12 @@ class LocalBus:
         return responder
 
     async def request(self, name: str, message: bytes, within: float) -> bytes:
-        """Send a request to a responder of a name; several take turns."""
+        """Send a request to a responder of a name."""
+        # In a task of its own: a responder that stops may cancel its work, but not that of the caller.
+        return await asyncio.get_running_loop().create_task(self.answer(name, message, within))
+
+    async def answer(self, name: str, message: bytes, within: float) -> bytes:
+        """Respond to a request in the current task, which has no other work; several responders take turns."""
         responders = self._responders.get(check_subject(name))
         if not responders:
             raise NoHolder(f"Nothing responds to {name}.")
@@ -128,15 +133,10 @@ class Member:
     async def end(self) -> None:
         """Receive nothing new, and wait for what is being processed."""
         self.detach()
+        # A subscriber may end itself while it processes a message, and must not wait for that.
         running = self._running - {asyncio.current_task()}
         if running:
             await asyncio.wait(running)
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
 
 
 class _Subscriber(Member):
@@ -158,7 +158,9 @@ class _Subscriber(Member):
         self._waiting.append((subject, message))
         if not self._is_receiving:
             self._is_receiving = True
-            self._run(self._receive_all())
+            task = asyncio.get_running_loop().create_task(self._receive_all())
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
 
     async def _receive_all(self) -> None:
         while self._waiting:
@@ -167,6 +169,7 @@ class _Subscriber(Member):
                 await maybe_await(self._receive(subject, message))
             except Exception:
                 _log.exception("a subscriber of %s failed", subject)
+        # No await since the queue was found empty: what is added from now on starts a new task.
         self._is_receiving = False
 
 
@@ -179,15 +182,17 @@ class _Responder(Member):
 
     async def respond(self, message: bytes) -> bytes:
         """Respond; a failure looks as if the responder were in another process."""
-        return await self._run(self._translate_errors(message))
-
-    async def _translate_errors(self, message: bytes) -> bytes:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
         try:
             return await self._respond(message)
         except WaypostError as error:
             raise RemoteError(error.message, _INTERNAL_ERROR) from error
         except Exception as error:
             raise RemoteError(f"{type(error).__name__}: {error}", _INTERNAL_ERROR) from error
+        finally:
+            self._running.discard(task)
 
 
 def _matches(pattern: list[str], words: list[str]) -> bool:

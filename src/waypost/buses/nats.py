@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from itertools import count
+from secrets import token_hex
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -16,7 +18,7 @@ import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.errors import Error, NoRespondersError
+from nats.errors import Error, SlowConsumerError
 
 from waypost.buses.remote import Kind, Link, Receiver, RemoteBus, describe
 from waypost.errors import NoHolder, WaypostError
@@ -25,8 +27,9 @@ _log: Final = logging.getLogger(__name__)
 
 _TIMEOUT_S: Final = 2
 _PING_INTERVAL_S: Final = 5
-_MAX_REQUEST_S: Final = 86_400.0
-"""The bus ends a request when its own time is over; this only has to be longer."""
+_STATUS: Final = "Status"
+_NO_RESPONDERS: Final = "503"
+"""The header of the reply of a server that knows no responder."""
 _OPTIONS: Final = ("creds", "ca", "cert", "key")
 _WORDS: Final[dict[Kind, str]] = {"messages": "say", "requests": "ask"}
 
@@ -104,6 +107,11 @@ class NatsLink(Link):
         self._subscriptions: dict[tuple[Kind, str], Subscription] = {}
         self._problems: list[str] = []
         self._outgoing: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue(10_000)
+        # One subscription for all replies: one for each request would cost a round trip.
+        self._inbox = f"{self._prefix}.inbox.{token_hex(8)}."
+        self._numbers = count()
+        self._replies: dict[str, asyncio.Future[Msg]] = {}
+        """The requests that wait for a reply, by the subject that it comes to."""
 
     async def connect(self, url: str, creds: str | None, tls: ssl.SSLContext | None) -> None:
         """Connect to a server, and find out whether the cluster's subjects may be used."""
@@ -113,7 +121,7 @@ class NatsLink(Link):
                     [url],
                     name="waypost",
                     allow_reconnect=False,
-                    no_echo=True,
+                    no_echo=True,  # the subscribers here get a message when it is published
                     connect_timeout=_TIMEOUT_S,
                     # Without these, a server that cannot be reached is tried for ever inside `connect`.
                     max_reconnect_attempts=1,
@@ -122,14 +130,15 @@ class NatsLink(Link):
                     max_outstanding_pings=2,
                     error_cb=self._failed,
                     closed_cb=self._closed,
-                    inbox_prefix=f"{self._prefix}.inbox",
                     user_credentials=creds,
                     tls=tls,
                 )
                 await self._check_permissions()
+                await self._client.subscribe(f"{self._inbox}*", cb=self._take_reply)
         except self.failures as error:
             await self._client.close()
             problem = " ".join([*self._problems, str(error)]).lower()
+            # While it connects, nats-py raises one type for everything that the server refuses: only the text tells.
             if "authorization" in problem or "authentication" in problem:
                 raise WaypostError(f"The NATS server at {self._name} refused the credentials of the bus.") from None
             raise ConnectionError(describe(error)) from None
@@ -165,6 +174,7 @@ class NatsLink(Link):
         where = f"{self._prefix}.{_WORDS[kind]}.{subject}"
 
         async def receive(message: Msg) -> None:
+            # Without the prefix and ".say.". The server sends a message once for each of our subscriptions that match.
             self._receiver.deliver(message.subject[len(self._prefix) + 5 :], message.data, subject)
 
         async def answer(message: Msg) -> None:
@@ -174,24 +184,39 @@ class NatsLink(Link):
             self._subscriptions[kind, subject] = (
                 await self._client.subscribe(where, cb=receive)
                 if kind == "messages"
+                # In a queue group the server gives each request to one member.
                 else await self._client.subscribe(where, queue="waypost", cb=answer)
             )
             await self._wait_for_server()
 
     async def remove(self, kind: Kind, subject: str) -> None:
         """Unsubscribe, and wait until the server has done so."""
+        subscription = self._subscriptions.pop((kind, subject), None)
+        if subscription is None:  # it began when the connection was lost already
+            return
         async with self.watch():
-            await self._subscriptions.pop((kind, subject)).unsubscribe()
+            await _drain(subscription)
             await self._wait_for_server()
 
     async def request(self, name: str, message: bytes) -> bytes:
-        """Send a request, and wait for the reply."""
-        async with self.watch():
-            try:
-                reply = await self._client.request(f"{self._prefix}.ask.{name}", message, timeout=_MAX_REQUEST_S)
-            except NoRespondersError:
-                raise NoHolder(f"Nothing responds to {name}.") from None
+        """Send a request, and wait for the reply; the bus has the deadline."""
+        # The driver's own requests make a task and a timer each.
+        subject = f"{self._inbox}{next(self._numbers)}"
+        waiting = self._replies[subject] = asyncio.get_running_loop().create_future()
+        try:
+            async with self.watch():
+                await self._client.publish(f"{self._prefix}.ask.{name}", message, reply=subject)
+            reply = await waiting
+        finally:
+            del self._replies[subject]
+        if reply.headers and reply.headers.get(_STATUS) == _NO_RESPONDERS:
+            raise NoHolder(f"Nothing responds to {name}.")
         return bytes(reply.data)
+
+    async def refuse_requests(self) -> None:
+        """Unsubscribe from requests: one that reaches the server before it sees the connection end would be lost."""
+        requests = [one for (kind, _), one in self._subscriptions.items() if kind == "requests"]
+        await asyncio.gather(*map(_drain, requests))
 
     async def flush(self) -> None:
         """Send what is queued."""
@@ -216,8 +241,21 @@ class NatsLink(Link):
     async def _answer(self, name: str, message: Msg) -> None:
         await self._client.publish(message.reply, await self._receiver.answer(name, message.data))
 
+    async def _take_reply(self, message: Msg) -> None:
+        waiting = self._replies.get(message.subject)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
+
     async def _failed(self, error: Exception) -> None:
-        self._problems.append(describe(error))
+        if isinstance(error, SlowConsumerError):  # the driver has dropped a message; it comes with each
+            self._receiver.note_loss()
+        else:
+            self._problems.append(describe(error))
 
     async def _closed(self) -> None:
-        self.lost.set()
+        self.lose()
+
+
+async def _drain(subscription: Subscription) -> None:
+    """Unsubscribe; unlike with `unsubscribe`, what the server sent before is still delivered."""
+    await subscription.drain()  # type: ignore[no-untyped-call]  # nats-py declares no result

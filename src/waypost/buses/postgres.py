@@ -32,6 +32,7 @@ _log: Final = logging.getLogger(__name__)
 
 MAX_NOTIFICATION_BYTES: Final = 7_900
 _MAX_QUEUED: Final = 10_000
+_MAX_UNREAD: Final = 10_000
 _MAX_BATCH: Final = 500
 _TIMEOUT_S: Final = 5.0
 _CHECK_INTERVAL_S: Final = 5.0
@@ -46,12 +47,14 @@ _REFUSED: Final = (
     asyncpg.InsufficientPrivilegeError,
     asyncpg.ClientConfigurationError,
 )
+# Unlogged: writes skip the write-ahead log, and a crash of the server empties the tables. A bus may lose everything.
 _SETUP: Final = (
     "CREATE UNLOGGED TABLE IF NOT EXISTS bus_payloads "
     "(id TEXT PRIMARY KEY, frame TEXT NOT NULL, at TIMESTAMPTZ NOT NULL DEFAULT now())",
     "CREATE UNLOGGED TABLE IF NOT EXISTS bus_holders "
     "(cluster TEXT NOT NULL, name TEXT NOT NULL, process INTEGER NOT NULL, PRIMARY KEY (cluster, name, process))",
 )
+# An advisory lock of two numbers has them as `classid` and `objid`, and an `objsubid` of 2.
 _LIVING: Final = (
     f"SELECT objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND classid = {_LOCKS} AND objsubid = 2 "
     "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -104,15 +107,17 @@ class PostgresLink(Link):
     def __init__(self, receiver: Receiver, cluster: str) -> None:
         super().__init__(receiver)
         self._cluster = cluster
+        # The second number of an advisory lock is a signed integer of 32 bits.
         self._process = secrets.randbits(31)
         self._channel = ""
         self._listener: asyncpg.Connection | None = None
         self._sender: asyncpg.Connection | None = None
+        # asyncpg refuses a statement while another runs on the same connection.
         self._sending = asyncio.Lock()
         self._numbers = count(1)
         self._outgoing: deque[tuple[str, str]] = deque()
         self._has_outgoing = asyncio.Event()
-        self._incoming: asyncio.Queue[str] = asyncio.Queue()
+        self._incoming: asyncio.Queue[str] = asyncio.Queue(_MAX_UNREAD)
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
 
     async def connect(self, url: str) -> None:
@@ -122,20 +127,23 @@ class PostgresLink(Link):
             url, timeout=_TIMEOUT_S, command_timeout=_TIMEOUT_S, server_settings=settings
         )
         async with sender.transaction():
+            # Two processes that create a table IF NOT EXISTS at once fail on its name in the catalog.
             await sender.execute("SELECT pg_advisory_xact_lock($1)", _SETUP_LOCK)
             for statement in _SETUP:
                 await sender.execute(statement)
         # Channels belong to a database, tables to a schema: hubs in two schemas have nothing to do with each other.
         schema = await sender.fetchval("SELECT current_schema()")
         self._channel = f"waypost_{sha256(f'{schema}/{self._cluster}'.encode()).hexdigest()[:20]}"
+        # A connection gets notifications only between its statements, so that sending would hold up receiving.
         self._listener = listener = await asyncpg.connect(
             url, timeout=_TIMEOUT_S, command_timeout=_TIMEOUT_S, server_settings=settings
         )
+        # On the connection that listens: a process that has lost it must not be found, though it can still send.
         await listener.execute("SELECT pg_advisory_lock($1, $2)", _LOCKS, self._process)
         for channel in (self._channel, f"{self._channel}_{self._process}"):
             await listener.add_listener(channel, self._notified)
         for connection in (sender, listener):
-            connection.add_termination_listener(lambda _: self.lost.set())
+            connection.add_termination_listener(lambda _: self.lose())
         for work in (self._send_queued(), self._receive(), self._check()):
             self.run(work)
 
@@ -144,7 +152,7 @@ class PostgresLink(Link):
         self._queue(self._channel, "message", next(self._numbers), subject, message)
 
     async def add(self, kind: Kind, subject: str) -> None:
-        """Tell others about a name; messages arrive without that, on the one channel of all."""
+        """Register as a responder of a name; messages need no registration, because all arrive on one channel."""
         if kind == "requests":
             async with self._connection() as sender:
                 await sender.execute(
@@ -153,13 +161,20 @@ class PostgresLink(Link):
                 )
 
     async def remove(self, kind: Kind, subject: str) -> None:
-        """Tell others about a name no longer."""
+        """Withdraw the registration as a responder of a name."""
         if kind == "requests":
             async with self._connection() as sender:
                 await sender.execute(
                     "DELETE FROM bus_holders WHERE cluster = $1 AND name = $2 AND process = $3",
                     *(self._channel, subject, self._process),
                 )
+
+    async def refuse_requests(self) -> None:
+        """Withdraw all registrations, so that no request is sent here."""
+        async with self._connection() as sender:
+            await sender.execute(
+                "DELETE FROM bus_holders WHERE cluster = $1 AND process = $2", self._channel, self._process
+            )
 
     async def request(self, name: str, message: bytes) -> bytes:
         """Send a request to a process that responds to a name, and wait for its reply."""
@@ -171,6 +186,7 @@ class PostgresLink(Link):
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[number] = reply
         try:
+            # At random, so that the responders of one name share its requests.
             process = random.choice(found)  # noqa: S311
             self._queue(f"{self._channel}_{process}", "request", number, name, message)
             return await reply
@@ -184,7 +200,7 @@ class PostgresLink(Link):
             pass
 
     async def disconnect(self) -> None:
-        """Disconnect; without a word where the link is lost."""
+        """Disconnect; the end of a lost link is not awaited."""
         connections = [one for one in (self._sender, self._listener) if one is not None]
         try:
             for connection in connections if not self.lost.is_set() else ():
@@ -222,12 +238,15 @@ class PostgresLink(Link):
                     large.append((f"{self._process}-{next(self._numbers)}", frame))
                     batch[place] = (channel, f"#{large[-1][0]}")
             async with self._connection() as sender:
-                if large:
+                if large:  # committed before the notification that names the rows is sent
                     await sender.executemany("INSERT INTO bus_payloads (id, frame) VALUES ($1, $2)", large)
                 await sender.execute(_NOTIFY, [one[0] for one in batch], [one[1] for one in batch])
 
     def _notified(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
-        self._incoming.put_nowait(payload)
+        try:
+            self._incoming.put_nowait(payload)
+        except asyncio.QueueFull:  # asyncpg reads on, and has no way to make the server wait
+            self._receiver.note_loss()
 
     async def _receive(self) -> None:
         """Process what arrived in its order."""
@@ -241,9 +260,9 @@ class PostgresLink(Link):
             except msgspec.MsgspecError:  # not ours, or swept already
                 continue
             if frame.kind == "message":
-                if frame.sender != self._process:
+                if frame.sender != self._process:  # the subscribers here got it when it was published
                     self._receiver.deliver(frame.name, frame.body)
-            elif frame.kind == "request":
+            elif frame.kind == "request":  # in a task: a slow responder does not hold up what arrives after it
                 self.run(self._answer(frame), answers=True)
             elif (reply := self._waiting.get(frame.number)) is not None and not reply.done():
                 reply.set_result(frame.body)

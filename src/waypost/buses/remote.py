@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -23,13 +23,12 @@ from waypost.buses.bus import Health, Receive, Respond, Subscription, check_mess
 from waypost.buses.local import LocalBus, Member
 from waypost.errors import DeadlineExceeded, NoHolder, RemoteError, WaypostError
 
-T = TypeVar("T")
-
 _log: Final = logging.getLogger(__name__)
 _CONNECT_TIMEOUT_S: Final = 5.0
 _FLUSH_TIMEOUT_S: Final = 5.0
 _MIN_PAUSE_S: Final = 0.05
 _MAX_PAUSE_S: Final = 1.0
+_LOSS_PAUSE_S: Final = 1.0
 _NOT_HELD: Final = -32001
 """The code of the reply of a process that responds to a name no longer."""
 
@@ -61,6 +60,8 @@ class Link(ABC):
 
     def __init__(self, receiver: Receiver) -> None:
         self.lost = asyncio.Event()
+        self.deadlines: set[asyncio.Timeout] = set()
+        """Those of the requests that wait for a reply; a link that is lost ends them."""
         self._receiver = receiver
         self._loops: set[asyncio.Task[None]] = set()
         self._answers: set[asyncio.Task[None]] = set()
@@ -82,6 +83,10 @@ class Link(ABC):
         """Send a request to one holder of a name, and wait for its reply; `NoHolder` if there is none."""
 
     @abstractmethod
+    async def refuse_requests(self) -> None:
+        """Have the server send requests to others; those that it sent before have arrived then."""
+
+    @abstractmethod
     async def flush(self) -> None:
         """Send what is queued."""
 
@@ -89,11 +94,21 @@ class Link(ABC):
     async def disconnect(self) -> None:
         """Disconnect; nothing is sent any more."""
 
+    def lose(self) -> None:
+        """The connection has failed or was closed."""
+        self.lost.set()
+        for deadline in self.deadlines:
+            if not deadline.expired():
+                # A time in the past ends the wait now. A task that watches `lost` beside each request would cost more.
+                deadline.reschedule(0)
+
     async def close(self) -> None:
         """Finish and send replies that are due, unless the link is lost, and disconnect."""
         if not self.lost.is_set():
             with suppress(*self.failures):
                 async with asyncio.timeout(_FLUSH_TIMEOUT_S):
+                    # In this order: a request that arrives after the last answer was sent would be lost.
+                    await self.refuse_requests()
                     if self._answers:
                         await asyncio.wait(self._answers)
                     await self.flush()
@@ -105,7 +120,7 @@ class Link(ABC):
         try:
             await self.disconnect()
         except self.failures:
-            self.lost.set()
+            self.lose()
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[None]:
@@ -113,7 +128,7 @@ class Link(ABC):
         try:
             yield
         except self.failures as error:
-            self.lost.set()
+            self.lose()
             raise ConnectionError(describe(error)) from error
 
     def run(self, work: Coroutine[Any, Any, None], *, answers: bool = False) -> None:
@@ -141,8 +156,11 @@ class Receiver(Protocol):
     def deliver(self, subject: str, message: bytes, pattern: str | None = None) -> None:
         """Give a message to all subscribers, or only to those of a pattern."""
 
+    def note_loss(self) -> None:
+        """Report that something that arrived was dropped."""
+
     async def answer(self, name: str, request: bytes) -> bytes:
-        """The reply to a request."""
+        """The reply to a request; in a task that has no other work."""
 
 
 Connect = Callable[[Receiver], Awaitable[Link]]
@@ -162,16 +180,18 @@ class RemoteBus:
         self._wanted: Counter[tuple[Kind, str]] = Counter()
         """What every link has to receive, and how many members here want it."""
         self._reconnect_calls: list[Callable[[], None]] = []
+        self._loss_timer: asyncio.TimerHandle | None = None
 
     @property
     def health(self) -> Health:
         """Whether messages reach other processes at the moment."""
         if self._link is not None:
-            return "ok"
+            # Until the loss is announced: what reads the store while the bus is down must do so here too.
+            return "ok" if self._loss_timer is None else "degraded"
         return "degraded" if self._keeper is not None and not self._is_refused else "down"
 
     def on_reconnect(self, call: Callable[[], None]) -> None:
-        """Call a function after each connection but the first."""
+        """Call a function after each connection but the first, and after messages were dropped."""
         self._reconnect_calls.append(call)
 
     async def open(self) -> None:
@@ -186,6 +206,7 @@ class RemoteBus:
 
     async def close(self) -> None:
         """End all subscriptions, wait for what they are processing, and disconnect."""
+        # Responders end first, while the link can still send their answers; later requests get `_NOT_HELD`.
         await self._local.close()
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
@@ -194,6 +215,7 @@ class RemoteBus:
         link, self._link = self._link, None
         if link is not None:
             await link.close()
+        self._stop_loss_timer()
         self._wanted.clear()
 
     async def publish(self, subject: str, message: bytes) -> None:
@@ -216,15 +238,19 @@ class RemoteBus:
             return await self._local.request(name, message, within)
         check_message(message)
         link = self._link
-        if link is None:
+        if link is None or link.lost.is_set():
             raise NoHolder(f"Nothing responds to {name} here, and {self.name} is not connected.")
+        deadline = asyncio.timeout(within)
         try:
-            async with asyncio.timeout(within):
-                reply = _read_reply(await _until_lost(link, link.request(name, _encode(_Request(within, message)))))
-        except TimeoutError:
+            async with deadline:
+                link.deadlines.add(deadline)
+                reply = _read_reply(await link.request(name, _encode(_Request(within, message))))
+        except (TimeoutError, ConnectionError):
+            if link.lost.is_set():
+                raise DeadlineExceeded(f"{self.name} was lost before {name} answered.") from None
             raise DeadlineExceeded(f"{name} did not answer within {within:g} s.") from None
-        except ConnectionError:
-            raise DeadlineExceeded(f"{self.name} was lost before {name} answered.") from None
+        finally:
+            link.deadlines.discard(deadline)
         if reply.error is None:
             return reply.message
         if reply.code == _NOT_HELD:
@@ -235,11 +261,28 @@ class RemoteBus:
         """Give a message of another process to subscribers here."""
         self._local.deliver(subject, message, pattern)
 
+    def note_loss(self) -> None:
+        """Log that messages of other processes were dropped, and have what they announced read again soon."""
+        # Not at once for each: in a flood thousands are dropped, and reading everything again costs much.
+        if self._loss_timer is None:
+            _log.warning("bus gets more than it can process and loses messages: %s", self.name)
+            self._loss_timer = asyncio.get_running_loop().call_later(_LOSS_PAUSE_S, self._announce_loss)
+
+    def _announce_loss(self) -> None:
+        self._stop_loss_timer()
+        for call in self._reconnect_calls:
+            call()
+
+    def _stop_loss_timer(self) -> None:
+        timer, self._loss_timer = self._loss_timer, None
+        if timer is not None:
+            timer.cancel()
+
     async def answer(self, name: str, request: bytes) -> bytes:
         """The reply to a request of another process, which gives up after the time that the request names."""
         try:
             asked = _read_request(request)
-            return _encode(_Reply(await self._local.request(name, asked.message, asked.within)))
+            return _encode(_Reply(await self._local.answer(name, asked.message, asked.within)))
         except NoHolder as error:
             return _encode(_Reply(error=error.message, code=_NOT_HELD))
         except RemoteError as error:
@@ -271,8 +314,7 @@ class RemoteBus:
             else:
                 self._is_refused = False
                 _log.info("bus connected: %s", self.name)
-                for call in self._reconnect_calls:
-                    call()
+                self._announce_loss()
 
     async def _open_link(self) -> Link:
         """A link that receives everything that is subscribed to and held here."""
@@ -280,12 +322,14 @@ class RemoteBus:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 link = await self._connect(self)
                 try:
-                    # What is added while this waits is asked for too: nothing else asks a link that is not yet ours.
+                    # Until nothing begins or ends while this waits: nothing else asks a link that is not yet ours.
                     done: set[tuple[Kind, str]] = set()
-                    while missing := self._wanted.keys() - done:
-                        for kind, subject in missing:
-                            await link.add(kind, subject)
-                        done |= missing
+                    while done != (wanted := set(self._wanted)):
+                        for one in wanted - done:
+                            await link.add(*one)
+                        for one in done - wanted:
+                            await link.remove(*one)
+                        done = wanted
                 except BaseException:
                     await link.close()
                     raise
@@ -294,6 +338,7 @@ class RemoteBus:
             raise ConnectionError(f"no answer within {_CONNECT_TIMEOUT_S:g} s") from None
 
     async def _join(self, wanted: tuple[Kind, str], local: Member) -> Subscription:
+        # Counted before the link is asked: a link that is being opened looks here for what it has to receive.
         self._wanted[wanted] += 1
         if self._wanted[wanted] == 1 and self._link is not None:
             with suppress(ConnectionError):  # the next link announces it
@@ -324,17 +369,3 @@ class _RemoteMember:
         if leave is not None:
             await leave(self._local)
         await self._local.end()
-
-
-async def _until_lost(link: Link, work: Coroutine[Any, Any, T]) -> T:
-    """The result of work on a link; `ConnectionError` when the link is lost before it is there."""
-    loop = asyncio.get_running_loop()
-    working, losing = loop.create_task(work), loop.create_task(link.lost.wait())
-    try:
-        await asyncio.wait({working, losing}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ConnectionError("the connection was lost")
-        return await working
-    finally:
-        working.cancel()
-        losing.cancel()

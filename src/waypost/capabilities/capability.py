@@ -75,7 +75,9 @@ def to_portable(name: str) -> str:
     """`name` in characters that every model API accepts; the same name always gives the same result."""
     if is_portable(name):
         return name
-    spelled = name.lower() if " " in name else name
+    # Of a long name only the beginning is kept, and a worker may offer very many of them.
+    start = name[: _SHORTENED_LENGTH + 1]
+    spelled = start.lower() if " " in name else start
     plain = _NOT_PORTABLE.sub("_", spelled.replace(":", "__"))
     return plain if len(plain) <= _SHORTENED_LENGTH else disambiguate(name, plain)
 
@@ -95,6 +97,7 @@ def fold_name(name: str) -> str:
     """How a name looks at a glance: two names with one result can be mistaken for each other."""
     if name.isascii():
         return name.casefold()
+    # Twice: folding the case can undo the normal form.
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -318,6 +321,7 @@ _NO_METADATA: Final = Metadata()
 _NO_FEATURES: Final = McpFeatures()
 
 
+# Compared and hashed by identity: it is a key of caches, and may be replaced by one that is equal to it.
 class Capability(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """A tool, prompt, resource or resource template, ready to run.
 

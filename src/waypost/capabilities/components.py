@@ -42,6 +42,7 @@ class Component:
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__()
+        # `Tool`, `Resource` and `Prompt` themselves declare nothing.
         if Component in cls.__bases__:
             return
         subject = cls.subject()
@@ -62,6 +63,7 @@ class Component:
     @classmethod
     def subject(cls) -> str:
         """How error messages call it: its kind and class name."""
+        # The last two are `Component` and `object`, so this is `Tool`, `Resource` or `Prompt`.
         return f"{cls.__mro__[-3].__name__} {cls.__name__}"
 
     @classmethod

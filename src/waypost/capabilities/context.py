@@ -180,6 +180,7 @@ class Context:
         self._services = services
         self._deadline = deadline
         self._capability = capability
+        # Made when they are first used, because most handlers use neither.
         self._assigns: dict[str, Any] | None = None
         self._steps: dict[str, Any] | None = None
 

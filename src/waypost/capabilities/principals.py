@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 
+# With weak references: the cache of tokens follows principals until nothing uses them.
 class Principal(msgspec.Struct, frozen=True, weakref=True):
     """An authenticated identity; `policy` decides what it may do."""
 

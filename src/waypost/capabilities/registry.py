@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Set
 from contextlib import contextmanager
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -41,6 +41,7 @@ Rows: TypeAlias = dict[RowKey, Capability]
 _log: Final = logging.getLogger(__name__)
 REMEMBERED: Final = 10_000
 """How many changes a table keeps one by one, at least."""
+_MAX_RESERVED: Final = 100_000
 _NAMED: Final = (Kind.TOOL, Kind.PROMPT)
 """The kinds whose rows have names; the others have URIs."""
 PREFIXES: Final = {"skill:": "skill", "workflow:": "workflow"}
@@ -60,6 +61,7 @@ class Table:
         self._rows: dict[str, Capability] = {}
         self.get: Final = self._rows.get  # bound once: every call looks up its tool here
         """The row under a key."""
+        # Kept sorted with each change, because lists are read far more often than they change.
         self._order: list[str] = []
         self._changed: tuple[int, list[str]] = (0, [])
 
@@ -143,6 +145,8 @@ class Registry:
         """The offers that are published, by kind and published name."""
         self._waiting: dict[tuple[Kind, str], list[Offer]] = {}
         """The offers whose names are taken, by kind and their own name: in the order in which they get them."""
+        self._reserved: dict[tuple[Kind, str], str] = {}
+        """The sources of tools of workers that are away, by kind and published name; the oldest are first."""
         self._looks: dict[tuple[Kind, str], set[str]] = {}
         """The names of tools and prompts, by kind and how they look."""
         self._hidden: frozenset[RowKey] = frozenset()
@@ -161,6 +165,7 @@ class Registry:
 
     def hide(self, keys: Iterable[RowKey]) -> None:
         """Hide the rows with these keys and no others, also rows that arrive later, on top of what hides itself."""
+        # Only what differs is looked at, however many rows are hidden.
         before, self._hidden = self._hidden, frozenset(keys)
         changed: list[Capability] = []
         for key in sorted(before ^ self._hidden, key=lambda one: (one[0].value, one[1])):
@@ -198,6 +203,13 @@ class Registry:
         A new row takes its name from one that is offered; any other clash is a `DefinitionError`.
         """
         leaving = {_key(row): row for row in old}
+        arriving = self.check_names(new, leaving)
+        displaced = self._displace(arriving.values(), leaving)
+        self._move(displaced, leaving, arriving)
+        self._publish(self._apply(leaving, arriving))
+
+    def check_names(self, new: Iterable[Capability], leaving: Container[tuple[Kind, str]] = ()) -> Rows:
+        """Rows of the hub itself by their keys; two with one name are a `DefinitionError`, as in `replace`."""
         arriving: Rows = {}
         for row in new:
             key = _key(row)
@@ -206,9 +218,7 @@ class Registry:
                 noun = row.kind.value.rstrip("s").replace("_", " ")
                 raise DefinitionError(f"There is a {noun} {row.id!r} already; give one of them another name.")
             arriving[key] = row
-        displaced = self._displace(arriving.values(), leaving)
-        self._move(displaced, leaving, arriving)
-        self._exchange(leaving, arriving)
+        return arriving
 
     def offer(self, source: str, rows: Iterable[Capability], priority: Priority) -> list[Offer]:
         """Publish the rows of a source in place of those that it offered before, as one change.
@@ -218,6 +228,7 @@ class Registry:
         the name is free. Only a row of the hub itself takes a name that is in use, and gives it back when it goes.
         The rows of a source have different names.
         """
+        # By the rows' own names, because what is published may have another name.
         before = {_key(offer.own): offer for offer in self._offers.pop(source, ())}
         leaving: Rows = {}
         arriving: Rows = {}
@@ -239,11 +250,13 @@ class Registry:
             if gone.row is not None:
                 leaving[_key(gone.row)] = gone.row
                 del self._holders[_key(gone.row)]
+                if priority is Priority.WORKER and gone.row.kind is Kind.TOOL:
+                    self._reserve(gone.row, source)
         for offer in fresh:
             self._place(offer, leaving, arriving)
         if offers:
             self._offers[source] = offers
-        self._exchange(leaving, arriving)
+        self._publish(self._apply(leaving, arriving))
         return offers
 
     def is_taken(self, kind: Kind, name: str) -> bool:
@@ -254,7 +267,12 @@ class Registry:
     def _place(self, offer: Offer, leaving: Rows, arriving: Rows) -> None:
         """Publish a new offer under its own name, or under another where that is taken."""
         rival = self._find_rival(offer.own, leaving, arriving)
-        if rival is None or _outranks(offer.own, rival):
+        if rival is not None:
+            gets_name = _outranks(offer.own, rival)
+        else:
+            is_reserved = self._reserved.get(_key(offer.own), offer.source) != offer.source
+            gets_name = not is_reserved or offer.own.priority is Priority.HUB
+        if gets_name:
             displaced = self._displace([offer.own], leaving)
             self._show(offer, offer.own.id, arriving)
             self._move(displaced, leaving, arriving)
@@ -262,8 +280,15 @@ class Registry:
         self._set_aside(offer, leaving, arriving)
         # The names of tools only move when the hub itself takes or frees them: a worker that reconnects finds the name
         # free that its agents know.
-        if offer.own.kind is not Kind.TOOL or rival.priority is Priority.HUB:
+        if rival is not None and (offer.own.kind is not Kind.TOOL or rival.priority is Priority.HUB):
             self._waiting.setdefault(_key(offer.own), []).append(offer)
+
+    def _reserve(self, row: Capability, source: str) -> None:
+        """Keep the name of a tool for its source while that is away: agents that hold it must not call another."""
+        self._reserved.pop(_key(row), None)
+        self._reserved[_key(row)] = source
+        if len(self._reserved) > _MAX_RESERVED:
+            del self._reserved[next(iter(self._reserved))]
 
     def _displace(self, rows: Iterable[Capability], leaving: Rows) -> list[Offer]:
         """Take the names of arriving rows of the hub from those that only offer them."""
@@ -290,6 +315,7 @@ class Registry:
         """Publish a tool whose name is taken under one with a suffix; leave a row of another kind out."""
         kind, name = _key(offer.own)
         if kind is Kind.TOOL:
+            # The suffix is a digest of the source: in whatever order workers connect, agents find the same names.
             names = (disambiguate(offer.source, name, attempt) for attempt in itertools.count())
             free = next(one for one in names if self._holder((kind, one), leaving, arriving) is None)
             self._show(offer, free, arriving)
@@ -341,7 +367,7 @@ class Registry:
         for key, waiting in list(self._waiting.items()):
             rivals = {one: self._find_rival(one.own, leaving, arriving) for one in waiting}
             offer = next((one for one, rival in rivals.items() if rival is None), None)
-            # Prompts and resources wait for anyone; a tool is published under another name and waits for the hub only.
+            # Prompts and resources wait until the name is free; a tool has another name, and waits for the hub only.
             waits_for_hub = key[0] is Kind.TOOL
             blocked = [one for one, rival in rivals.items() if rival is not None and rival.priority is Priority.HUB]
             left = [one for one in (blocked if waits_for_hub else waiting) if one is not offer]
@@ -357,9 +383,6 @@ class Registry:
             self._show(offer, offer.own.id, arriving)
             _log.info("%s of %s has its name again", offer.own.id, offer.source)
         return self._apply(leaving, arriving)
-
-    def _exchange(self, leaving: Rows, arriving: Rows) -> None:
-        self._publish(self._apply(leaving, arriving))
 
     def _apply(self, leaving: Rows, arriving: Rows) -> list[Capability]:
         """Change the tables; returns the rows that make lists look different."""
@@ -449,7 +472,7 @@ class Registry:
 
     def tool(self, name: str) -> Capability:
         """The tool called `name`; another name is an `UnknownTool`."""
-        found = self.find_tool(name)
+        found = self.tools.get(name) or self.find_tool(name)  # every call asks: the usual case needs no second function
         if found is None:
             raise unknown_tool(name)
         return found
@@ -516,6 +539,7 @@ def _overlaps(one: Capability, row: Capability) -> bool:
     template = one.mcp.template
     if template is None or row.kind is Kind.RESOURCE:
         return template is not None and template.match(row.id) is not None
+    # Whether two templates have a URI in common is not decided: a common beginning is enough to refuse the import.
     mine, other = row.id.partition("{")[0], template.template.partition("{")[0]
     return mine.startswith(other) or other.startswith(mine)
 

@@ -124,6 +124,7 @@ def round_trip_json(value: Any) -> Any:
 
 
 def _from_pydantic(value: Any) -> Any:
+    # Not imported: a value can only be a model where pydantic is loaded.
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None and isinstance(value, pydantic.BaseModel):
         return value.model_dump(mode="json")

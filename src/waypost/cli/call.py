@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING, Any, Final
 
+from waypost.capabilities.schemas.graph import follow_reference
 from waypost.cli.command import Argument, Output, WrongUsage, format_text, parse_object
 from waypost.cli.target import TARGET, call_gateway, list_everything, target_command
 from waypost.errors import WaypostError
@@ -36,7 +37,10 @@ async def _read_arguments(client: Client, args: Namespace) -> dict[str, Any]:
 
 async def _find_schema(client: Client, args: Namespace) -> dict[str, Any]:
     """The input schema of the tool; an empty one where the hub does not tell."""
-    for entry in (await list_everything(client, args.hub)).get("tools", ()):
+    tools = await client.list_tools()
+    if all(entry.name != args.name for entry in tools):
+        tools = (await list_everything(client, args.hub)).get("tools", [])
+    for entry in tools:
         if entry.name == args.name and isinstance(entry.input_schema, dict):
             return entry.input_schema
     try:
@@ -48,24 +52,37 @@ async def _find_schema(client: Client, args: Namespace) -> dict[str, Any]:
     return next((schema for schema in schemas if isinstance(schema, dict)), {})
 
 
-def read_pairs(tool: str, pairs: list[str], schema: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that pairs of names and values stand for; a list is one JSON value, or one pair for each item."""
+def read_pairs(tool: str, pairs: list[str], schema: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The arguments that pairs of names and values stand for.
+
+    A list is one JSON value, or one pair for each item; a field of an object is named after a dot.
+    """
     arguments: dict[str, Any] = {}
+    fields: dict[str, list[str]] = {}
     properties = schema.get("properties")
+    known = properties if isinstance(properties, dict) else {}
     for pair in pairs:
         name, _, text = pair.partition("=")
-        known = properties if isinstance(properties, dict) else {}
+        head, dot, field = name.partition(".")
+        if dot and name not in known and "object" in _find_types(known.get(head), schema):
+            fields.setdefault(head, []).append(f"{field}={text}")
+            continue
         # Tools drop what they do not declare, so a misspelt name would go unnoticed.
         if name not in known and known and not schema.get("additionalProperties") and "patternProperties" not in schema:
             hint = did_you_mean(name, known) or f"it takes {', '.join(known)}"
-            raise WrongUsage(f"{tool} has no argument {name!r}; {hint}")
-        kind = known.get(name, {})
-        value = _read_value(name, text, kind, schema)
+            raise WrongUsage(f"{tool} has no argument {prefix + name!r}; {hint}")
+        value = _read_value(prefix + name, text, known.get(name, {}), schema)
         if name in arguments:
             if not isinstance(arguments[name], list) or not isinstance(value, list):
-                raise WrongUsage(f"The argument {name!r} is given twice.")
+                raise WrongUsage(f"The argument {prefix + name!r} is given twice.")
             value = [*arguments[name], *value]
         arguments[name] = value
+    for name, inner in fields.items():
+        if name in arguments:
+            raise WrongUsage(f"The argument {prefix + name!r} is given twice.")
+        definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+        kind = definitions | (follow_reference(known[name], schema) or known[name])
+        arguments[name] = read_pairs(tool, inner, kind, f"{prefix}{name}.")
     return arguments
 
 
@@ -88,9 +105,8 @@ def _find_types(kind: Any, schema: dict[str, Any]) -> set[str]:
     """The JSON types that a schema allows; none where it does not say."""
     if not isinstance(kind, dict):
         return set()
-    reference = str(kind.get("$ref", ""))
-    if reference.startswith("#/$defs/"):
-        return _find_types(schema.get("$defs", {}).get(reference.removeprefix("#/$defs/")), {})
+    if (target := follow_reference(kind, schema)) is not None:
+        return _find_types(target, {})  # nothing to follow in there: a definition may refer to itself
     allowed = [*kind.get("anyOf", ()), *kind.get("oneOf", ())]
     found = [{_type_of(value) for value in kind.get("enum", ())}, *(_find_types(one, schema) for one in allowed)]
     given = kind.get("type", ())
@@ -104,7 +120,11 @@ def _type_of(value: Any) -> str:
 
 def _parse_word(text: str) -> str | dict[str, Any]:
     """A pair of a name and a value, or else a JSON object."""
-    return text if "=" in text and not text.lstrip().startswith("{") else parse_object(text)
+    if text.lstrip().startswith("{"):
+        return parse_object(text)
+    if "=" not in text:
+        raise ArgumentTypeError(f"{text!r} is not a JSON object, and not `name=value`")
+    return text
 
 
 COMMAND: Final = target_command(
@@ -119,7 +139,7 @@ COMMAND: Final = target_command(
         type=_parse_word,
         default=[],
         metavar="ARGUMENTS",
-        help="its arguments: pairs such as a=1, or one JSON object",
+        help="its arguments: pairs such as a=1 or point.x=2, or one JSON object",
     ),
     resumes_runs=True,
 )

@@ -158,6 +158,7 @@ def _parse_address(url: str) -> tuple[str, str, int | None, str]:
 
 def quote_segment(text: str) -> str:
     """A name as one segment of a path."""
+    # As segments of a path these would lead to another one.
     if text in ("", ".", ".."):
         raise WaypostError(f"{text!r} is not a name.")
     return quote(text, safe="")
@@ -234,6 +235,7 @@ def write_hub_file(file: Path, hub: RunningHub) -> None:
     """Write the file in one step; only the same user can read it."""
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
+    # O_EXCL neither opens a file that exists nor follows a link.
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
         written.write(msgspec.json.encode(hub))
     fresh.replace(file)
@@ -265,6 +267,8 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
+    # The process exists, and belongs to another user.
     except PermissionError:
         return True
+    # 0 and negative numbers are groups of processes.
     return pid > 0

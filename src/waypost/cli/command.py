@@ -143,6 +143,7 @@ class Progress:
             return
         while not self._ended.wait(_INTERVAL_S):
             line = f"{self._label} {self._format(time.monotonic() - begun)}"
+            # One column stays free: at the end of a full line, terminals may go on to the next.
             self._stream.write(_CLEAR + line[: shutil.get_terminal_size().columns - 1])
             self._stream.flush()
         self._stream.write(_CLEAR)
@@ -179,6 +180,7 @@ def parse_json(text: str) -> Any:
 
 def parse_count(text: str) -> int:
     """A whole number from 1 on."""
+    # `isdigit` alone is also true for characters such as `²`, which `int` refuses.
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
     return int(text)

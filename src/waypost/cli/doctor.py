@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import stat
 import sys
 import time
@@ -227,7 +228,11 @@ def check_keys(installation: Installation) -> Iterator[Row]:
         message = "`auth.anonymous` is false, and the configuration has neither keys nor OAuth"
         yield Row("keys", "warning", message, "make one with `waypost keys create --id ci --role agent`")
     else:
-        yield Row("keys", "ok", f"{counted(len(auth.keys), 'key')} in the configuration")
+        yield Row(
+            "keys",
+            "ok",
+            f"{counted(len(auth.keys), 'key')} in the configuration; `waypost keys list` has those of the store",
+        )
 
 
 def check_ports(installation: Installation) -> Iterator[Row]:
@@ -291,9 +296,23 @@ async def _ask(upstreams: Any, name: str, connection: McpConnection) -> Row:
 async def _reach(label: str, connection: RestConnection) -> Row:
     parts = urlsplit(connection.base_url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    _, writer = await asyncio.open_connection(parts.hostname, port)
+    try:
+        _, writer = await asyncio.open_connection(parts.hostname, port)
+    except OSError as error:
+        return Row(label, "broken", _describe_unreachable(connection, error), "start its server, or correct its url")
     writer.close()
     return Row(label, "ok", f"{parts.hostname}:{port} accepts connections")
+
+
+def _describe_unreachable(connection: RestConnection, error: OSError) -> str:
+    """A sentence about a connection that failed; asyncio's own has the call and its arguments."""
+    place = urlsplit(connection.base_url).netloc.rpartition("@")[2]
+    if isinstance(error, ConnectionRefusedError):
+        return f"{place} refuses connections"
+    if isinstance(error, socket.gaierror):
+        return f"{place} cannot be found: the host name is unknown"
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    return f"{place} cannot be reached: {reason.lower()}"
 
 
 def _check_program(label: str, connection: CliConnection) -> Row:

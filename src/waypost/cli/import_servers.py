@@ -71,6 +71,7 @@ class Importer:
     def _value(self, server: str, section: str, key: str, value: str) -> str:
         """A variable or header; a secret becomes a variable of the hub's environment."""
         text = self._text(value)
+        # A value that is a variable already is no secret itself.
         if text != escape(value) or "${" in text or not (is_secret_variable(key) or HIDDEN in redacted(value)):
             return text
         if section == "env":
@@ -109,6 +110,7 @@ class Importer:
 
     def _text(self, text: str) -> str:
         """A text with the variables of any client written as the hub writes them."""
+        # A file such as .vscode/mcp.json belongs to the folder above.
         folder = str(self._file.parent.parent if self._file.parent.name.startswith(".") else self._file.parent)
         text = text.replace("${workspaceFolder}", folder)
         parts, end = [], 0

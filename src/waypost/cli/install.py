@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from argparse import ArgumentTypeError, Namespace
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from waypost.cli.command import JSON, Argument, Command, Output, WrongUsage
 from waypost.cli.target import LOCAL_TARGET, is_config, is_url, load_hub
 from waypost.config.clients import CLIENTS, Client, Server, this_machine
 from waypost.config.edits import Unreadable, remove_entry, set_entry
-from waypost.errors import ConfigError, WaypostError
+from waypost.errors import WaypostError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -26,9 +27,9 @@ def run(args: Namespace) -> Output:
     """Change the client's file, or show how it would change."""
     client = CLIENTS[args.client]
     file = _find_file(client, args)
-    name = args.name or _find_name(args)
     text = read_text(file)
     try:
+        name = args.name or _find_name(client, text, args)
         changed = _change(client, text, name, args)
     except Unreadable as error:
         raise WaypostError(f"{file} cannot be changed: {error}; repair it, or make the entry by hand.") from None
@@ -56,18 +57,17 @@ def _find_file(client: Client, args: Namespace) -> Path:
     return with_comments if args.client == "opencode" and with_comments.exists() else file
 
 
-def _find_name(args: Namespace) -> str:
+def _find_name(client: Client, text: str, args: Namespace) -> str:
     """The name of the hub, in letters that every client takes; of a URL that it is a hub of Waypost."""
     if args.url is not None:
         return "waypost"
     try:
         return re.sub(r"[^A-Za-z0-9_-]+", "-", load_hub(args.target).info.name).strip("-")[:64] or "waypost"
-    except ConfigError:
-        raise
-    except WaypostError as error:
-        if args.remove:
-            raise WrongUsage(f"Name the entry with --name: {error}") from None
-        raise
+    except WaypostError:
+        if not args.remove:
+            raise
+        known = ", ".join(client.form.read(text).get(client.section) or ()) or "none"
+        raise WrongUsage(f"Name the entry to remove with --name; there are: {known}.") from None
 
 
 def _change(client: Client, text: str, name: str, args: Namespace) -> str:
@@ -114,8 +114,8 @@ def read_text(file: Path) -> str:
 def replace_text(file: Path, text: str) -> Path | None:
     """Write a file in one step, with the rights it had, and return the copy of the old one, if there was one."""
     file = file.resolve()  # a link stays a link
-    backup = file.with_name(f"{file.name}.bak") if file.exists() else None
     try:
+        backup = _choose_backup(file) if file.exists() else None
         file.parent.mkdir(parents=True, exist_ok=True)
         if backup is not None:
             shutil.copy2(file, backup)
@@ -123,6 +123,7 @@ def replace_text(file: Path, text: str) -> Path | None:
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="") as written:
                 written.write(text)
+                # On the disk before it takes the place of the old file, which a crash must not leave empty.
                 written.flush()
                 os.fsync(handle)
             if backup is not None:
@@ -134,6 +135,16 @@ def replace_text(file: Path, text: str) -> Path | None:
     except OSError as error:
         raise WaypostError(f"{file} cannot be written: {error.strerror}.") from None
     return backup
+
+
+def _choose_backup(file: Path) -> Path:
+    """`NAME.bak`, or `NAME.bak2` and so on: a copy with another content, such as the original, is kept."""
+    content = file.read_bytes()
+    for number in count(1):
+        backup = file.with_name(f"{file.name}.bak{'' if number == 1 else number}")
+        if not backup.exists() or backup.read_bytes() == content:
+            return backup
+    raise AssertionError("counting does not end")
 
 
 def _diff(file: Path, before: str, after: str) -> str:

@@ -99,11 +99,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = [*words[1:], "--help"]
     try:
         output, as_json = _run(words)
+    except SystemExit:  # argparse has printed a help text or a usage error
+        _flush_stdout()
+        raise
+    try:
         with suppress(BrokenPipeError):
             output.print(as_json)
-        return output.status
-    finally:
         _flush_stdout()
+    except OSError as error:  # of the output alone: one of the command itself has another cause
+        _discard_stdout()
+        sys.stderr.write(f"waypost: The output cannot be written: {error.strerror or error}.\n")
+        return FAILED
+    return output.status
 
 
 def _run(words: list[str]) -> tuple[Output, bool]:
@@ -127,5 +134,9 @@ def _flush_stdout() -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        # The interpreter flushes once more when it exits, and would report the same error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
+
+
+def _discard_stdout() -> None:
+    """Drop what is buffered: the interpreter flushes once more when it exits, and would report the same error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

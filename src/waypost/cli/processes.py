@@ -153,7 +153,9 @@ class _Supervisor:
             self._running[place] = process
             if self._stopping.is_set():  # by a signal that came just before
                 process.terminate()
+            # Not as an argument, which other users of the machine can see.
             os.write(held, self._key.encode() + b"\n")
+            # While this end is open, reading would not end with the process.
             os.close(report)
             report = -1
             line = await asyncio.to_thread(_read_line, reports)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
-from waypost.cli.command import Argument, Output
+from waypost.cli.command import Argument, Output, parse_count
 from waypost.cli.target import TARGET, call_gateway, first_line, target_command
 from waypost.errors import WaypostError
 
@@ -37,5 +37,5 @@ COMMAND: Final = target_command(
     TARGET,
     Argument("query", metavar="QUERY", nargs="+", help="a few words or a sentence; '' lists everything"),
     Argument("--kind", choices=KINDS, help="only items of this kind"),
-    Argument("--limit", type=int, default=10, help="how many results, at most 100 (default: 10)"),
+    Argument("--limit", type=parse_count, default=10, help="how many results, at most 100 (default: 10)"),
 )

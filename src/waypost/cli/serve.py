@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import UNSET
@@ -60,13 +61,15 @@ def run(args: Namespace) -> Output:
 
 def serve(args: Namespace, share: Share | None = None) -> Output:
     """Serve in this process, or in several; a process that another one supervises serves its share."""
-    log_to_stderr(args.log_level)
+    logs = log_to_stderr(args.log_level)
     if args.stdio:
         from waypost.transports import stdio
 
         stdout = stdio.claim_stdout()  # before any of the user's code runs, which may print
         hub = load_hub(args.target)
-        stdio.run(hub.launch(Launch(data_dir=data_directory(args), durable=True, opens_worker_port=False)), stdout)
+        runtime = hub.launch(Launch(data_dir=data_directory(args), durable=True, opens_worker_port=False))
+        logs.secrets = lambda: runtime.core.pipeline.secrets
+        stdio.run(runtime, stdout)
         return Output()
     hub = load_hub(args.target)
     server = hub.settings.server
@@ -75,16 +78,22 @@ def serve(args: Namespace, share: Share | None = None) -> Output:
         data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WaypostError(f"The data directory {data} cannot be created: {error.strerror}.") from None
+    try:
+        TemporaryFile(dir=data).close()  # rights alone do not tell: the disk may be read-only
+    except OSError as error:
+        raise WaypostError(f"The data directory {data} cannot be written to: {error.strerror}.") from None
     launch = Launch(
         data_dir=data,
         durable=True,
         address=args.host or server.host,
+        serves_http=True,
         opens_worker_port=share is None or not share.is_follower,
         is_follower=share is not None and share.is_follower,
         inherited_socket=None if share is None else share.socket,
         log_requests=args.access_log,
     )
-    hub.launch(launch)
+    pipeline = hub.launch(launch).core.pipeline
+    logs.secrets = lambda: pipeline.secrets
     port, processes = server.port if args.port is None else args.port, args.processes or server.processes
     if share is None and processes > 1:
         from waypost.cli.processes import supervise
@@ -100,6 +109,7 @@ def _serve(hub: Hub, port: int, data: Path, share: Share | None) -> None:
     from waypost.identity.keys import HUB
 
     runtime = hub.runtime
+    # A new one for each run; programs of the same user read it from `hub.json`.
     key = (share and share.key) or new_key()
     runtime.authentication.admit(Key(HUB, digest(key), roles=("admin",)))
 

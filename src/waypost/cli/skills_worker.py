@@ -10,8 +10,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from waypost.cli.command import Argument, Command, Output
+from waypost.cli.command import Argument, Command, Output, WrongUsage
 from waypost.cli.logs import log_to_stderr
+from waypost.cli.target import check_url
 from waypost.settings import DEFAULT_HOST, DEFAULT_WORKER_PORT
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ def run(args: Namespace) -> Output:
     if args.manifest:
         return Output(text=json.dumps(manifest(), indent=2))
     log_to_stderr()
+    if not args.url.startswith(("ws://", "wss://")):
+        raise WrongUsage(f"{args.url} is not a URL that begins with ws:// or wss://.")
+    check_url(args.url)
     asyncio.run(_serve(args.url, args.config))
     return Output()
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from waypost.cli.client import HUB_FILE, KEY_VARIABLE, is_same_hub, read_hub_file
 from waypost.cli.command import JSON, Argument, Command, Output, Progress, WrongUsage
@@ -40,8 +41,22 @@ _INVALID_PARAMS: Final = -32602
 
 
 def is_url(target: str) -> bool:
-    """Whether a target is a server at a URL."""
-    return target.startswith(("http://", "https://"))
+    """Whether a target is a server at a URL; `WrongUsage` for a URL without a host, or with a port that is none."""
+    if not target.startswith(("http://", "https://")):
+        return False
+    check_url(target)
+    return True
+
+
+def check_url(url: str) -> None:
+    """Raise `WrongUsage` for a URL without a host, or with a port that is none."""
+    try:
+        parts = urlsplit(url)
+        is_usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise WrongUsage(f"{url} is not a URL with a host and a port, such as http://127.0.0.1:8420.")
 
 
 def is_config(target: str) -> bool:
@@ -60,6 +75,7 @@ def load_hub(target: str, *, forms: str = LOCAL_FORMS) -> Hub:
     if Path(target).is_dir():
         raise WrongUsage(f"{target} is a directory; name a file in it, such as {Path(target, DEFAULT_FILE)}.")
     file, _, name = target.rpartition(":")
+    # What ends in a number is an address, such as `localhost:8420`.
     if not file or "://" in target or name.isdigit():
         raise WrongUsage(f"{target} is not a target; use {_list_hubs(Path(target)) or forms}.")
     from waypost.runtime.assembly import find
@@ -74,7 +90,7 @@ def load_hub(target: str, *, forms: str = LOCAL_FORMS) -> Hub:
             raise WaypostError(f"{file} has no {name!r}; use {hubs}.") from None
         raise
     if not isinstance(hub, Hub):
-        raise WaypostError(f"{name} in {file} is a {type(hub).__name__}, not a Hub.")
+        raise WaypostError(f"{name} in {file} is of type {type(hub).__name__}, not a Hub.")
     return hub
 
 

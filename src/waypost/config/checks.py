@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -18,8 +19,8 @@ from msgspec.structs import FieldInfo
 from waypost.config import rules
 from waypost.config.findings import listed, quoted
 from waypost.config.flowgate import translated
-from waypost.config.nodes import UNKNOWN, Node, escape, resolve
-from waypost.kinds import BY_MARKER, convert
+from waypost.config.nodes import UNKNOWN, Node, escape, find_variables, resolve
+from waypost.kinds import BY_MARKER, convert, name_types
 from waypost.suggestions import did_you_mean, find_nearest
 
 if TYPE_CHECKING:
@@ -153,16 +154,6 @@ def _origin(annotation: Annotation) -> Any:
     return get_origin(annotation)
 
 
-_WORDS = {
-    "str": "text",
-    "int": "an integer",
-    "float": "a number",
-    "bool": "true or false",
-    "null": "nothing",
-    "object": "a mapping",
-    "array": "a list",
-}
-_TYPES = re.compile(r"`([a-z| ]+)`")
 _WHERE = re.compile(r" - at `([^`]*)`$")
 
 
@@ -188,7 +179,7 @@ def _absolute(value: str, kind: str, folder: str) -> str:
     """What names a file of some kind, relative to where it is written."""
     if kind == "toolkit":
         return rules.absolute(value, folder)
-    path = os.path.join(os.path.abspath(folder), value)
+    path = os.path.abspath(os.path.join(folder, value))
     is_command_line = kind == "command" and " " in value and not os.path.exists(path)
     if is_command_line or (kind == "command" and "/" not in value):
         return value  # which is looked for on the PATH
@@ -219,12 +210,15 @@ def _known_entries(
             one = recognise(child, field.type, findings, (*path, key))
             known[field.encode_name] = one if key == field.encode_name else replace(one, spelt=key)
     for key, child in unknown.items():
-        hint, near = _find_meant(key, [f.encode_name for f in fields(model)])
+        others = {_extra(f.type, "other name"): f.encode_name for f in fields(model)}
+        hint, near = _find_meant(others.get(key, key), [f.encode_name for f in fields(model)])
         outdented = [
             f.encode_name for f in fields(model) if f.encode_name in known and _lacks(known[f.encode_name], f.type, key)
         ]
         if near is None and outdented:
             hint = f"indent it if it belongs to {quoted(outdented[0])}"
+        elif parameters := [f.encode_name for f in fields(model) if _extra(f.type, "holds") == "parameters"]:
+            hint += f"{' Put' if near else '; put'} a parameter of the type below {quoted(parameters[0])}"
         findings.append(child.finding((*path, key), f"the key {quoted(key)} is unknown; {hint}", "CFG010"))
         if near is not None and near != tag_field:
             # What is meant is checked too, so that a misspelt key hides nothing below it and is not missed.
@@ -304,6 +298,7 @@ class Decoder:
         if not self._as_written or not isinstance(found, str):
             return found
         with suppress(msgspec.ValidationError):
+            # A type that fits the empty text fits every text, and so the one with variables.
             convert("", annotation)
             return escape(found) if node.written is None else node.written
         return escape(found)
@@ -324,6 +319,7 @@ class Decoder:
     ) -> dict[str, Any]:
         data = {}
         for key, child in entries.items():
+            # Names are checked like values, at the line of their entry.
             name = replace(node, value=key, line=child.line, plain=False)
             value = self.decode(child, types[1], (*path, key), (*shown, key))
             if self.decode(name, types[0], (*path, key), (*shown, key)) is not UNKNOWN:
@@ -353,7 +349,9 @@ class Decoder:
             if name in entries:
                 value = self.decode(entries[name], one.type, (*path, name), (*shown, entries[name].spelt or name))
             elif one.required:
-                found = node.finding((*shown, name), f"the key {quoted(name)} is missing; add it", "CFG014")
+                form = expected_form(one.type)
+                hint = f"add it: {form}" if form else "add it"
+                found = node.finding((*shown, name), f"the key {quoted(name)} is missing; {hint}", "CFG014")
                 self._doubt((*path, name), found)
             if value is not UNKNOWN:
                 data[name] = value
@@ -383,15 +381,29 @@ class Decoder:
     def _check_command(self, node: Node, command: str, shown: KeyPath) -> None:
         """Report a command line where only the program is meant; programs with spaces in their names exist."""
         program, *words = command.split() or [""]
-        hint = (
-            f"write `command: {program}` and `args: [{', '.join(words)}]`" if "\\" not in command else "check the path"
-        )
+        if _SHELL.search(command):
+            hint = "no shell runs it: put the line in a script, and name that"
+        elif "\\" in command:
+            hint = "check the path"
+        else:
+            hint = f"write `command: {program}` and `args: [{', '.join(words)}]`"
         if words and not os.path.exists(command) and shutil.which(command) is None:
             message = f"there is no program {quoted(command)}; {hint}"
             self.findings.append(node.finding(shown, message, "CFG076"))
 
 
-_STAND_INS: Final[tuple[Any, ...]] = ("unknown", 1, False, {}, [], "0" * 64, f"sha256:{'0' * 64}")
+_SHELL: Final = re.compile(r"(^|\s)([|;&<]|&&|\|\||\d?>>?)(\s|$)|[$]\(|`")
+"""What only a shell understands."""
+_STAND_INS: Final[tuple[Any, ...]] = (
+    "unknown",
+    "http://unknown",
+    1,
+    False,
+    {},
+    [],
+    "0" * 64,
+    f"sha256:{'0' * 64}",
+)
 
 
 def stand_in(annotation: Annotation) -> Any:
@@ -399,6 +411,7 @@ def stand_in(annotation: Annotation) -> Any:
     structs = [one for one in members(annotation) if isinstance(one, type) and issubclass(one, Struct)]
     for candidate in (None, *choices(annotation), *_STAND_INS):
         with suppress(msgspec.ValidationError):
+            # Of a struct only null is tried here; a mapping is made below.
             if not structs or candidate is None:
                 convert(candidate, annotation)
                 return candidate
@@ -414,6 +427,16 @@ def _or_stand_in(value: Any, annotation: Annotation) -> Any:
     return stand_in(annotation) if value is UNKNOWN else value
 
 
+_KINDS: Final = {
+    **dict.fromkeys(("stdio", "sse", "streamable-http"), "mcp"),
+    **dict.fromkeys(("http", "https", "api", "request"), "rest"),
+    **dict.fromkeys(("shell", "bash", "sh", "exec", "command"), "cli"),
+    **dict.fromkeys(("approval", "approve", "manual"), "human"),
+    "tool": "capability",
+}
+"""Words of other systems for kinds of connections and executors."""
+
+
 def _no_tag(
     node: Node, entries: dict[str, Node], tags: dict[str, str], path: KeyPath, model: type[Struct] | None
 ) -> Finding:
@@ -423,7 +446,10 @@ def _no_tag(
         hint = f"write `{field}: {data_tag(model)}`" if model is not None else f"use {listed(list(tags))}"
         return node.finding((*path, field), f"the key {quoted(field)} is missing; {hint}", "CFG014")
     given = entries[field]
-    hint = did_you_mean(str(given.value), tags, quote=quoted) or f"use {listed(list(tags))}"
+    word = str(given.value).lower()
+    # Files of MCP clients say `http` for a server at a URL; tags with `human` are those of executors.
+    meant = "mcp" if word == "http" and "url" in entries and "human" not in tags else _KINDS.get(word)
+    hint = did_you_mean(meant if meant in tags else word, tags, quote=quoted) or f"use {listed(list(tags))}"
     return given.finding((*path, field), f"the {field} {quoted(str(given.value))} is unknown; {hint}", "CFG013")
 
 
@@ -435,6 +461,7 @@ def build(root: Node, data: Any, model: type[msgspec.Struct], findings: list[Fin
         node = root
         path: KeyPath = ()
         where = _WHERE.search(str(error))
+        # msgspec names places as in `$.toolkits[0].use`.
         for name, index in re.findall(r"\.([^.\[\]]+)|\[([0-9]+)\]", where[1] if where else ""):
             part = name or int(index)
             child = node.at(part)
@@ -453,13 +480,25 @@ def _misfit(node: Node, error: msgspec.ValidationError, annotation: Annotation, 
         return node.finding(path, f"expected {listed(words)}{hint}", "CFG013")
     if "matching regex" in sentence and (form := expected_form(annotation)):
         return node.finding(path, f"expected {form}", "CFG013")
+    if node.value == "" and node.written is not None and (names := sorted(find_variables(node.written))):
+        is_one = len(names) == 1
+        sentence = f"{listed(names)} {'is' if is_one else 'are'} set but empty; give it a value, or a default: "
+        return node.finding(path, sentence + quoted(f"${{{names[0]}:-...}}"), "CFG012")
     code = "CFG012" if ", got `" in sentence else "CFG013"
-    sentence = _TYPES.sub(lambda it: " or ".join(_WORDS.get(name, name) for name in it[1].split(" | ")), sentence)
+    sentence = name_types(sentence)
     if isinstance(node.value, str) and code == "CFG012":
-        sentence += _find_intention(node.value, str(path[-1]) if path else "", sentence)
+        sentence += _find_intention(node.value, str(path[-1]) if path else "", sentence, annotation)
+    elif "a mapping, got a list" in sentence and (name := _find_first_name(node)):
+        sentence += f"; write {quoted(f'{name}: ...')} in place of {quoted(f'- name: {name}')}"
     elif sentence.startswith("Expected text, got") and isinstance(node.value, int | float):
         sentence += "; put the value in quotes"
     return node.finding(path, sentence[:1].lower() + sentence[1:], code)
+
+
+def _find_first_name(node: Node) -> str | None:
+    """The name of the first entry of a list, where its entries carry their names."""
+    named = node.at(0, "name") if isinstance(node.value, list) else None
+    return named.value if named is not None and isinstance(named.value, str) else None
 
 
 _UNITS: Final = {
@@ -474,17 +513,37 @@ _AMOUNT: Final = re.compile(r"([0-9]+) ?([A-Za-z]+)")
 _SWITCHES: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
-def _find_intention(text: str, key: str, sentence: str) -> str:
-    """How to write what a text seems to mean where none is expected: a switch, an amount with its unit, a mapping."""
+def _find_intention(text: str, key: str, sentence: str, annotation: Annotation) -> str:
+    """How to write what a text seems to mean where none is expected: a switch, an amount, a mapping, a list."""
     if "true or false" in sentence and text.lower() in _SWITCHES:
         return f"; write `{_SWITCHES[text.lower()]}`"
     amount = _AMOUNT.fullmatch(text)
     units = next((units for ending, units in _UNITS.items() if key.endswith(ending)), {})
     if amount is not None and (factor := units.get(amount[2].lower())):
         return f"; write `{int(amount[1]) * factor}`"
-    if "a mapping" in sentence and re.match(r"\w+:\S", text):
+    if "a mapping" in sentence and (name := _find_only_key(annotation, text)):
+        return f"; write `{{{name}: {text}}}`"
+    if "a mapping" in sentence and re.match(r"\w+:(?!//)\S", text):
         return "; put a space after each colon"
+    if "a list" in sentence and (name := _find_only_key(item_type(annotation), text)):
+        return f"; write `[{', '.join(f'{{{name}: {word}}}' for word in text.split())}]`"
+    if "a list" in sentence and text.strip():
+        return f"; write `{json.dumps(text.split(), ensure_ascii=False)}`"
     return ""
+
+
+def _find_only_key(annotation: Annotation, text: str) -> str | None:
+    """The key of a mapping that a text is probably the value of: `url` of an address, or the only required key.
+
+    None where the text itself may stand.
+    """
+    model = find_model(annotation, {}) if text.strip() and str not in members(annotation) else None
+    if model is None:
+        return None
+    required = [one.encode_name for one in fields(model) if one.required]
+    if "://" in text:
+        return "url" if "url" in _keys(model) and set(required) <= {"url"} else None
+    return required[0] if len(required) == 1 and re.fullmatch(r"[\w.-]+", text) else None
 
 
 _HALF_READ: Final = frozenset(
@@ -531,6 +590,7 @@ class Doubts:
         """The doubts that follow from findings, apart from the values at `paths`."""
         errors = [found for found in findings if found.severity == "error"]
         unnamed = frozenset(found.path for found in errors if found.code == "CFG007")
+        # A section that was recognised by a similar name is read all the same.
         recognised = {one.spelt for one in root.value.values()} if isinstance(root.value, dict) else set()
         dropped = [found for found in errors if found.code == "CFG010" and found.path[1:] == ()]
         unread = any(found.code in _HALF_READ for found in errors) or any(

@@ -54,6 +54,7 @@ class Server(NamedTuple):
 
     def headers(self, reference: str) -> dict[str, str]:
         """The header with the key; `reference` is how the client writes a variable."""
+        # Doubled braces in the reference are single ones in the file.
         value = self.key or (reference.format(self.key_variable) if self.key_variable else "")
         return {"Authorization": f"Bearer {value}"} if value else {}
 

@@ -43,6 +43,8 @@ def set_entry(text: str, form: Format, path: Path, value: Any) -> str:
         here = here[key]
         if not isinstance(here, dict):
             raise Unreadable(f"{key!r} is not a mapping")
+    if here.get(path[-1]) == value:
+        return text  # in whatever form it is written
     here[path[-1]] = value
     return _verify(form.put(text, path, value), form, meant)
 

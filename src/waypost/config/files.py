@@ -98,6 +98,7 @@ class Snapshot:
         """Whether nothing changed since: status and content of every file, every match, and the environment."""
         return (
             self.environ == os.environ
+            # With their content: two writes within one tick of the clock have the same stamp.
             and all(read_file(path) == state for path, state in self.files.items())
             and all(_find_files(*asked) == names for asked, names in self.matches.items())
         )
@@ -209,6 +210,7 @@ def _carry_over(seen: _Stamps, paths: frozenset[Path], current: _Stamps, asked: 
 
     A file that is new among them counts as seen if it was last written before the last burst was reported.
     """
+    # File systems take their timestamps from a coarser clock.
     before = asked - CLOCK_GRAIN_NS
     kept = {path: stamp for path, stamp in seen.items() if path in paths}
     known = {path: seen.get(path, stamp) for path, stamp in current.items() if path in seen or stamp[0] < before}

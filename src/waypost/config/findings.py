@@ -57,6 +57,8 @@ CODES = {
     "CFG076": "A command is several words, and no program.",
     "CFG077": "The OpenAPI document at a URL is not the one that was kept (warning).",
     "CFG080": "Something in a folder of skills or prompts is not served (warning).",
+    "CFG082": "The directory of dynamic skills does not exist (warning).",
+    "CFG083": "A toolkit has no tools, resources or prompts (warning).",
     "WF001": "A workflow has neither states nor steps, or both.",
     "WF002": "A workflow of states has no `initialState`.",
     "WF003": "The workflow has no state of that name.",
@@ -79,6 +81,8 @@ CODES = {
     "WF023": "An approval is nested in another executor.",
     "WF024": "A script is missing, or is not the one that was approved.",
     "WF025": "An argument of a program may be taken for an option (warning).",
+    "WF026": "A path is part of a longer text, which is passed as it is written (warning).",
+    "WF027": "A program is not on this machine (warning).",
     "WF030": "An expression, path or mapping cannot be parsed, or has an unknown root.",
     "WF031": "A JSON Schema is invalid.",
     "WF040": "The workflow has no step of that name or position.",
@@ -106,8 +110,10 @@ CODES = {
 
 WARNINGS = frozenset(
     {
-        *("CFG031", "CFG051", "CFG053", "CFG064", "CFG072", "CFG073", "CFG074", "CFG075", "CFG077", "CFG080"),
-        *("WF025", "WF044", "WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057", "WF058", "WF062"),
+        *("CFG031", "CFG051", "CFG053", "CFG064", "CFG072", "CFG073", "CFG074", "CFG075", "CFG077"),
+        *("CFG080", "CFG082", "CFG083"),
+        *("WF025", "WF026", "WF027", "WF044", "WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057"),
+        *("WF058", "WF062"),
     }
 )
 

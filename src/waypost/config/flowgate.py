@@ -47,6 +47,7 @@ IDLE: Final[dict[type[Struct], dict[str, str]]] = {
 }
 """Keys that are known and do nothing, each with what to know about it."""
 
+# Every 1.x is version 1 here.
 _FIRST: Final = re.compile(r"1(\.[0-9]+)+")
 _SINKS: Final = {"stdout": "stderr", "memory": "none"}
 _KINDS: Final = ["memory", "file", "sqlite", "postgres"]
@@ -128,6 +129,7 @@ def _store(entries: Entries, findings: list[Finding], path: KeyPath) -> Entries:
             findings.append(kind.finding((*path, key), message, "CFG014"))
             return rest
         case "sqlite" if place is not None and isinstance(place.value, str) and "://" not in place.value:
+            # A path may have characters with a meaning in URLs.
             return {**rest, "url": replace(place, value=f"sqlite:///{quote(os.path.expanduser(place.value))}")}
         case "sqlite" | "postgres" if place is not None:
             return {**rest, "url": place}

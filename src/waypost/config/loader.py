@@ -89,6 +89,7 @@ def secrets(root: Node, environ: Mapping[str, str]) -> tuple[str, ...]:
     # Whatever the name: an address with a password in it is usually called `DATABASE_URL`.
     texts = (*_texts(root), *variables.values())
     for password in filter(None, map(_password, texts)):
+        # A password may be percent-encoded in a URL; programs repeat it in both forms.
         values += (password, unquote(password))
     return secrets_of(*({"": value} for value in values))
 
@@ -110,6 +111,7 @@ def _named(node: Node) -> Iterator[str]:
     for key, child in zip(names, node.children, strict=True):
         if key in _MAPPINGS and isinstance(child.value, dict):
             named = [one.value for name, one in child.value.items() if is_secret_variable(name)]
+            # A path such as `$.context.token` is no secret itself.
             yield from (one for one in named if isinstance(one, str) and not one.startswith("$."))
         else:
             yield from _named(child)
@@ -301,6 +303,7 @@ def _identity(file: Path) -> str:
 def _folders(pattern: str) -> list[str]:
     """The existing folders in which a pattern looks for files."""
     parent = os.path.dirname(pattern)
+    # Where no folder of the pattern exists yet, the nearest parent that does is watched.
     while not (found := [path for path in glob.glob(parent, recursive=True) if os.path.isdir(path)]):
         parent = os.path.dirname(parent)
     return found
@@ -422,14 +425,15 @@ def examine(
     rules.check_connections(data, root, findings)
     config: Settings | None = build(root, data, Settings, findings)
     unnamed = {found.path for found in findings if found.code == "CFG007"}
+    misfits = [found.path for found in findings[known:] if found.severity == "error"]
     # What is missing may stand under a key that cannot be used: one mistake, one finding.
     findings[:] = [one for one in findings if one.code != "CFG014" or one.path[:-1] not in unnamed]
-    misfits = [found.path for found in findings[known:] if found.severity == "error"]
     doubts = Doubts.of(root, [*decoder.doubts, *misfits], findings)
     findings.sort(key=lambda found: (found.file != str(path), found.file, found.line))
     if config is None:
         return None, findings
     config = _keep_written(config, root)
+    # The first one includes the others, directly or not.
     files = tuple(source.path for source in gathered.sources.values())
     apis = [one.openapi for one in config.connections.values() if isinstance(one, RestConnection)]
     toolkits = [rules.file_of(one.use if isinstance(one, ToolkitUse) else one) for one in config.toolkits]

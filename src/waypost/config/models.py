@@ -11,7 +11,8 @@ from waypost.kinds import ExecutorModel, GuardModel
 DAY_MS = 86_400_000
 
 Name = Annotated[str, Meta(min_length=1)]
-Command = Annotated[str, Meta(min_length=1, extra={"path": "command"})]
+HttpUrl = Annotated[str, Meta(pattern="^https?://", extra={"form": "an address such as `https://api.example.com`"})]
+Command = Annotated[str, Meta(min_length=1, extra={"path": "command", "other name": "cmd"})]
 Directory = Annotated[str, Meta(min_length=1, extra={"path": "directory"})]
 
 
@@ -25,7 +26,7 @@ class McpConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="mcp"
     args: Annotated[list[str], Meta(description="Its arguments.")] = []
     env: Environment = {}
     working_directory: Annotated[Directory | None, Meta(description="Where it runs.")] = None
-    url: Annotated[Name | None, Meta(description="The server's address; it wins over a command.")] = None
+    url: Annotated[HttpUrl | None, Meta(description="The server's address; it wins over a command.")] = None
     headers: Annotated[dict[str, str], Meta(description="Headers of every request.")] = {}
     credentials: Annotated[
         Literal["shared", "user"],
@@ -60,7 +61,7 @@ class CliConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="cli"
 class RestConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="rest", tag_field="kind"):
     """An HTTP API."""
 
-    base_url: Annotated[Name, Meta(description="Where its paths begin.")]
+    base_url: Annotated[HttpUrl, Meta(description="Where its paths begin.")]
     headers: Annotated[dict[str, str], Meta(description="Headers of every request.")] = {}
     openapi: Annotated[
         str | None, Meta(description="Its OpenAPI document: a file, or a URL.", extra={"path": "file or url"})

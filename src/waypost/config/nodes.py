@@ -51,6 +51,7 @@ def expand_text(text: str, environ: Mapping[str, str]) -> Expansion:
             return "${"
         given = None if name is None else environ.get(name)
         if name is not None and default is not None:
+            # As in a shell, `:-` replaces an empty value too.
             return given or str(default)
         if given is None:
             problems.append(name)
@@ -388,6 +389,9 @@ def events(text: str, file: str) -> Iterator[yaml.Event]:
         raise Refused(finding(file, line, (), message, "CFG004")) from None
 
 
+_KEY_AND_VALUE: Final = re.compile(r"( *)[^\s#:]+: +[^\s#|>]")
+
+
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
     lines = text.split("\n", line)
     content = lines[line - 1] if line <= len(lines) else ""
@@ -400,5 +404,9 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
         context += f" that begins on line {begun}"
     hint = "; put a value with `${` in quotes here" if "${" in content else ""
     if error.problem == "mapping values are not allowed in this context":
+        above = next((number for number in range(line - 1, 0, -1) if lines[number - 1].strip()), 0)
+        found = _KEY_AND_VALUE.match(lines[above - 1]) if above else None
+        if found is not None and len(found[1]) < len(indentation):
+            return f"the line is indented deeper than line {above}, which has a value already; align the two"
         hint = "; check for a missing colon on the line before, or put a value with a colon in quotes"
     return f"the YAML is not valid: {error.problem}{context}{hint}"

@@ -62,13 +62,22 @@ def check_timeouts(root: Node, data: dict[str, Any], findings: list[Finding]) ->
 
 
 def check_connections(data: dict[str, Any], root: Node, findings: list[Finding]) -> None:
-    """Report MCP servers that are to be started and reached at an address, of which only one is done."""
+    """Report MCP servers that are neither started nor reached at an address, and those of which only one is done."""
     for name, connection in data.get("connections", {}).items():
-        if connection.get("kind") == "mcp" and {"command", "url"} <= connection.keys():
-            node = root.at("connections", name)
-            assert node is not None
+        node = root.at("connections", name)
+        if connection.get("kind") != "mcp" or node is None:
+            continue
+        path = ("connections", name, "command")
+        if {"command", "url"} <= connection.keys():
             message = "a url is given too, so nothing is started; remove the `command` or the `url`"
-            findings.append(node.finding(("connections", name, "command"), message, "CFG075"))
+            findings.append(node.finding(path, message, "CFG075"))
+        elif not {"command", "url"} & connection.keys() and not any(
+            # Of a misspelt key, or of the entry of `mcpServers` that it was made of: one mistake, one finding.
+            found.path[:2] in (path[:2], ("mcpServers", name))
+            for found in findings
+        ):
+            message = "the key `command` is missing; add the program to start, or the `url` of a server that runs"
+            findings.append(node.finding(path, message, "CFG014"))
 
 
 def check_key_set(root: Node, findings: list[Finding]) -> None:
@@ -82,12 +91,17 @@ def check_key_set(root: Node, findings: list[Finding]) -> None:
 
 
 def check_skills(root: Node, findings: list[Finding]) -> None:
-    """Report a directory of skills that is a file."""
+    """Report a directory of skills that is a file, or not there."""
     path = ("skills", "dynamic")
     node = root.at(*path)
-    if node is not None and isinstance(node.value, str) and os.path.isfile(node.value):
+    if node is None or not isinstance(node.value, str) or os.path.isdir(node.value):
+        return
+    if os.path.exists(node.value):
         message = f"{quoted_file(node.value)} is a file; name the directory of the skills"
         findings.append(node.finding(path, message, "CFG068"))
+    else:
+        message = f"the directory {quoted_file(node.value)} does not exist; create it, or check the path"
+        findings.append(node.finding(path, message, "CFG082"))
 
 
 def check_toolkits(root: Node, findings: list[Finding]) -> None:
@@ -111,6 +125,7 @@ def _check_reference(node: Node, reference: str, path: KeyPath, findings: list[F
         findings.append(node.finding(path, message, "CFG041"))
 
 
+# What Jinja2 itself defines in loops, blocks and macros.
 _PROVIDED = frozenset({"loop", "self", "super", "caller", "varargs", "kwargs"})
 
 
@@ -232,6 +247,7 @@ def _length(bounds: list[nodes.Expr]) -> int:
         numbers.append(sign * bare.value)
     try:
         return len(range(*numbers))
+    # `len` cannot count further than `sys.maxsize`.
     except OverflowError:
         return sys.maxsize
     except (TypeError, ValueError):

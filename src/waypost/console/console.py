@@ -10,6 +10,8 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
+import msgspec
+
 from waypost.api.api import Api
 from waypost.api.routing import ManagedHub
 from waypost.console.page import ROOT, ApiCaller, Done, InvalidForm, Page, Refused, View, make_fields
@@ -24,10 +26,14 @@ from waypost.console.rendering import (
     to_answer,
 )
 from waypost.console.sign_in import (
+    MAX_LINK_CHARACTERS,
+    LinkRedemption,
     Session,
     Sessions,
     WrongKeys,
+    digest_token,
     hash_key,
+    new_token,
     read_attempt,
     write_attempt,
     write_cookie,
@@ -60,7 +66,9 @@ class Console(Component):
     def __init__(self, hub: ManagedHub, api: Api, components: Iterable[Component] = ()) -> None:
         self._hub = hub
         self._api = api
-        self._sessions = Sessions(hub.core.store, hub.authentication)
+        self._sessions = Sessions(
+            hub.core.store, hub.authentication, hub.core.replica, lambda: hub.replicas.others.keys()
+        )
         self._wrong_keys = WrongKeys(time.monotonic)
         oauth = hub.authentication.oauth
         self._provider = None if oauth is None or oauth.console is None else ProviderSignIn(oauth, oauth.console)
@@ -69,7 +77,7 @@ class Console(Component):
         self._has_answered = False
         self.pages: list[Page] = list(PAGES)
         for component in components:
-            for page in getattr(component, "pages", ()):
+            for page in component.pages:
                 self.register_page(page)
 
     def register_page(self, page: Page) -> None:
@@ -86,6 +94,7 @@ class Console(Component):
     async def answer(self, request: OperatorRequest) -> OperatorAnswer:
         """Answer a request; no exception leaves this method."""
         try:
+            # With the first request only: where the console is never opened, no template is loaded.
             if not self._has_answered:
                 self._has_answered = True
                 self._hub.core.spawn(asyncio.to_thread(compile_templates))
@@ -191,6 +200,9 @@ class Console(Component):
             **data,
             **({} if done is None else done.data),
         }
+        if done is None and status == 200:
+            # A page may show what it has although the request was wrong, such as a filter to be corrected.
+            status = data.get("http_status", 200)
         return to_answer(render(page.template, context), status)
 
     def _render_error(
@@ -260,9 +272,10 @@ class Console(Component):
     async def _show_sign_in(self, request: OperatorRequest) -> OperatorAnswer:
         query = _read_query(request)
         if "token" in query:
-            hashed = self._sessions.redeem(query["token"]) if _is_local(request) else None
-            if hashed is not None:
-                return await self._begin(request, hashed, query.get("next", ""))
+            # The link is for a browser on the hub's machine; one that leaks is worth nothing elsewhere.
+            session = await self._open_link(query["token"]) if _is_local(request) else None
+            if session is not None:
+                return self._begin(request, session, query.get("next", ""))
             self._record_refusal(request, "anonymous", "link")
             return self._render_sign_in(
                 request, 403, "This link was used or has expired; `waypost console` opens a new one.", query
@@ -288,7 +301,10 @@ class Console(Component):
             self._record_refusal(request, "anonymous", "key")
             message = "This key is unknown, revoked or expired." if form.get("key") else "Enter a key."
             return self._render_sign_in(request, 401, message, form)
-        return await self._begin(request, hashed, form.get("next", ""))
+        session = await self._sessions.open(hashed)
+        if session is None:
+            return self._render_sign_in(request, 401, "This key is unknown, revoked or expired.", form)
+        return self._begin(request, session, form.get("next", ""))
 
     async def _go_to_provider(self, request: OperatorRequest) -> OperatorAnswer:
         """Send the browser to the authorization server."""
@@ -316,7 +332,7 @@ class Console(Component):
             return self._render_sign_in(request, 403, error.message, {} if attempt is None else {"next": attempt.next})
         assert attempt is not None
         session = await self._sessions.open_for(principal)
-        self._hub.core.guard.record_act("console.signed_in", principal.id, "console", address)
+        self._record_sign_in(request, session)
         cookie = write_cookie(session.token, _prefix(request), is_secure=_is_secure(request))
         return self._lead_on(request, "Signed in", attempt.next, cookie, over)
 
@@ -331,12 +347,24 @@ class Console(Component):
         context = self._context(request, None, title) | {"target": _prefix(request) + _safe_target(target)}
         return to_answer(render("lead-on.html", context), 200, *headers)
 
-    async def _begin(self, request: OperatorRequest, hashed: bytes, target: str) -> OperatorAnswer:
-        session = await self._sessions.open(hashed)
-        if session is None:
-            return self._render_sign_in(request, 401, "This key is unknown, revoked or expired.", {})
-        guard, address = self._hub.core.guard, _address(request)
-        guard.record_act("console.signed_in", session.principal.id, "console", "console", caller=address)
+    async def _open_link(self, link: str) -> Session | None:
+        """The session of a one-time link, of this hub's own key or that of another replica; `None` if it is refused."""
+        hashed = await self._sessions.redeem(link)
+        if hashed is not None:
+            return await self._sessions.open(hashed)
+        if len(link) > MAX_LINK_CHARACTERS:
+            return None
+        token = new_token()
+        await self._hub.peers.ask("sign_in", LinkRedemption(link, digest_token(token)), bool)
+        # What was answered over the bus does not count: only a session that the other replica wrote to the store does.
+        return await self._sessions.find_token(token)
+
+    async def answer_peer(self, question: bytes) -> bool:
+        """Open a session for a link of this hub's own key that was opened at another replica."""
+        return await self._sessions.redeem_for(msgspec.json.decode(question, type=LinkRedemption))
+
+    def _begin(self, request: OperatorRequest, session: Session, target: str) -> OperatorAnswer:
+        self._record_sign_in(request, session)
         cookie = write_cookie(session.token, _prefix(request), is_secure=_is_secure(request))
         return redirect(_prefix(request) + _safe_target(target), cookie)
 
@@ -348,6 +376,10 @@ class Console(Component):
         context["provider"] = None if self._provider is None else self._provider.name
         headers = ((b"retry-after", b"60"),) if status == 429 else ()
         return to_answer(render("sign-in.html", context), status, *headers)
+
+    def _record_sign_in(self, request: OperatorRequest, session: Session) -> None:
+        person, address = session.principal.id, _address(request)
+        self._hub.core.guard.record_act("console.signed_in", person, "console", "console", caller=address)
 
     def _record_refusal(self, request: OperatorRequest, principal: str, what: str) -> None:
         if self._refusals is not None:

@@ -14,10 +14,12 @@ from typing import Any, Final, Literal
 from urllib.parse import quote, urlencode
 
 import msgspec
+from markupsafe import escape
 
 from waypost.api.api import VIA_HEADER
 from waypost.api.routing import PREFIX, Role, match_segments, may_act_as
 from waypost.capabilities.principals import Principal
+from waypost.capabilities.schemas.graph import follow_reference
 from waypost.errors import WaypostError
 from waypost.transports.http.app import OperatorAnswer, OperatorRequest
 
@@ -107,7 +109,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 Load = Callable[[View], Awaitable[dict[str, Any]]]
-"""Returns what the template shows."""
+"""Returns what the template shows; `http_status` is the status of the answer where it is not 200."""
 Act = Callable[[View], Awaitable[Done]]
 """Does one thing by one call of the API."""
 
@@ -152,6 +154,14 @@ class Page:
 MAX_FIELDS: Final = 60
 FIELD_PREFIX: Final = "arg."
 """Before the names of fields, so that no property is confused with a field of the console."""
+_MAX_REFERENCES: Final = 10
+_MAX_EXAMPLE_DEPTH: Final = 3
+_MAX_EXAMPLE_NAMES: Final = 8
+_MAX_EXAMPLE_CHARACTERS: Final = 4_000
+"""How much of a schema is shown as examples: levels, names of each, and characters of all fields."""
+MAX_TYPED_BYTES: Final = 16_000
+"""How much of what was typed is shown again, as HTML."""
+_EXAMPLES: Final = {"string": "", "integer": 0, "number": 0, "boolean": False, "object": {}, "array": []}
 WHOLE: Final = "arguments"
 """The field with all arguments as JSON, for a schema that has no properties to make fields of."""
 Input = Literal["text", "number", "integer", "boolean", "choice", "json"]
@@ -172,6 +182,8 @@ class Field(msgspec.Struct, frozen=True):
     description: str = ""
     choices: tuple[str, ...] = ()
     is_long: bool = False
+    example: str = ""
+    """The shape of a value that is typed as JSON."""
 
 
 def make_fields(schema: Any, form: Mapping[str, str] | None = None) -> list[Field]:
@@ -179,17 +191,44 @@ def make_fields(schema: Any, form: Mapping[str, str] | None = None) -> list[Fiel
     typed = form or {}
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or not properties or len(properties) > MAX_FIELDS:
-        return [Field(WHOLE, "Arguments", "json", typed.get(WHOLE, "{}"), description="A JSON object.", is_long=True)]
-    needed = schema.get("required") or ()
-    return [_make_field(name, one, name in needed, typed) for name, one in properties.items()]
+        return [
+            Field(
+                WHOLE,
+                "Arguments",
+                "json",
+                _drop_large(typed).get(WHOLE, "{}"),
+                description="A JSON object.",
+                is_long=True,
+            )
+        ]
+    needed, typed = schema.get("required") or (), _drop_large(typed)
+    fields, left = [], _MAX_EXAMPLE_CHARACTERS
+    for name, one in properties.items():
+        resolved = _resolve(one, schema)
+        example = json.dumps(_make_example(resolved, schema), indent=2) if _input_of(resolved) == "json" else "null"
+        example = "" if example == "null" or len(example) > left else example
+        left -= len(example)
+        fields.append(_make_field(name, resolved, example, name in needed, typed))
+    return fields
 
 
-def _make_field(name: str, schema: Any, is_required: bool, typed: Mapping[str, str]) -> Field:
-    schema = schema if isinstance(schema, dict) else {}
+def _drop_large(typed: Mapping[str, str]) -> Mapping[str, str]:
+    """What was typed, as far as it fits into a page; a field whose text does not fit is empty again."""
+    left, kept = MAX_TYPED_BYTES, {}
+    for name, text in sorted(typed.items(), key=lambda item: len(item[1])):
+        left -= len(escape(text).encode("utf-8", "replace"))
+        kept[name] = text if left >= 0 else ""
+    return kept
+
+
+def _make_field(name: str, schema: dict[str, Any], example: str, is_required: bool, typed: Mapping[str, str]) -> Field:
     kind, default = _input_of(schema), schema.get("default")
     given = typed.get(FIELD_PREFIX + name)
-    if given is None:
-        given = "" if default is None else default if isinstance(default, str) else json.dumps(default)
+    if given is None and default is None:
+        # A required object or list is there to be filled in; an optional one is only hinted at, since it would be sent.
+        given = example if is_required else ""
+    elif given is None:
+        given = default if isinstance(default, str) and kind != "json" else json.dumps(default)
     return Field(
         FIELD_PREFIX + name,
         str(schema.get("title") or name),
@@ -199,7 +238,47 @@ def _make_field(name: str, schema: Any, is_required: bool, typed: Mapping[str, s
         str(schema.get("description") or ""),
         tuple(one if isinstance(one, str) else json.dumps(one) for one in schema.get("enum") or ()),
         kind == "json" or schema.get("maxLength", 0) > 200,
+        "" if given else example,
     )
+
+
+def _resolve(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
+    """A schema without references into its own document, and without `null` where one other type is left.
+
+    What stands beside a reference or a choice, such as a default, stays; a title of the definition is not the field's.
+    """
+    for _ in range(_MAX_REFERENCES):
+        if not isinstance(schema, dict):
+            return {}
+        beside = {name: item for name, item in schema.items() if name not in ("$ref", "anyOf", "oneOf")}
+        found = follow_reference(schema, root)
+        kinds = schema.get("anyOf") or schema.get("oneOf")
+        if found is None and isinstance(kinds, list):
+            others = [one for one in kinds if one != {"type": "null"}]
+            found = others[0] if len(others) == 1 else None
+        if not isinstance(found, dict):
+            break
+        schema = {**found, "title": "", **beside}
+    kind = schema.get("type")
+    if isinstance(kind, list) and len(kind) == 2 and "null" in kind:
+        return {**schema, "type": next((one for one in kind if one != "null"), "null")}
+    return dict(schema)
+
+
+def _make_example(schema: Any, root: dict[str, Any], depth: int = 0) -> Any:
+    """A value of the shape of a schema, to be filled in."""
+    schema = _resolve(schema, root)
+    if schema.get("default") is not None:
+        return schema["default"]
+    if isinstance(schema.get("enum"), list) and schema["enum"]:
+        return schema["enum"][0]
+    kind, properties = schema.get("type"), schema.get("properties")
+    if depth < _MAX_EXAMPLE_DEPTH and (kind == "object" or isinstance(properties, dict)):
+        names = list(properties)[:_MAX_EXAMPLE_NAMES] if isinstance(properties, dict) else []
+        return {name: _make_example(properties[name], root, depth + 1) for name in names}
+    if depth < _MAX_EXAMPLE_DEPTH and kind == "array":
+        return [_make_example(schema["items"], root, depth + 1)] if isinstance(schema.get("items"), dict) else []
+    return _EXAMPLES.get(kind) if isinstance(kind, str) else None
 
 
 def _input_of(schema: dict[str, Any]) -> Input:

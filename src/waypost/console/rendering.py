@@ -106,6 +106,7 @@ def environment() -> Environment:
         "number": lambda value: f"{value:,}",
         "bytes": show_bytes,
         "duration": show_duration,
+        "milliseconds": show_milliseconds,
         "sentence": show_sentence,
     }
     return found
@@ -153,6 +154,11 @@ def show_time(value: str | float | None) -> Markup:
     return Markup(f'<time datetime="{at.astimezone(UTC).isoformat()}" title="{exact}">{exact}</time>')  # noqa: S704
 
 
+def show_milliseconds(value: float) -> str:
+    """How long a call took; two digits of one that took less than a millisecond, as most of them do."""
+    return f"{value:,.1f} ms" if value >= 1 else f"{value:.2g} ms"
+
+
 def show_sentence(text: str) -> Markup:
     """A sentence in which what stands between backticks is code."""
     parts = str(text).split("`")
@@ -197,6 +203,18 @@ def bound_value(value: Any) -> Any:
         return part
 
     return bound(value)
+
+
+def split_text(text: str, max_bytes: int) -> list[str]:
+    """A text in pieces of at most so many bytes as HTML, in which a quote alone takes five."""
+    pieces, start = [], 0
+    while start < len(text):
+        piece = text[start : start + max_bytes]
+        while (size := len(escape(piece).encode())) > max_bytes:
+            piece = piece[: max(1, len(piece) * max_bytes // size)]
+        pieces.append(piece)
+        start += len(piece)
+    return pieces or [""]
 
 
 def show_json(value: Any) -> str:

@@ -2,23 +2,26 @@
 
 A session is a random token in a cookie. The store has its SHA-256 with the SHA-256 of the key that opened it, so that
 every replica accepts it, signing out ends it on all of them at once, and it ends with its key. A sealed cookie would
-save one read per page, but could not be ended before its time.
+save one read per page, but could not be ended before its time. Only one replica knows a hub's own key: a session of
+that key also names the replica, and the others accept it while that replica is alive.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from waypost.capabilities.principals import Principal
 from waypost.errors import StaleVersion
 from waypost.identity.authentication import Authentication
-from waypost.identity.keys import SIGN_IN_TOKEN_TTL_S, read_sign_in_token
+from waypost.identity.keys import SIGN_IN_TOKEN_TTL_S, Key, read_sign_in_token
 from waypost.identity.sign_in import ATTEMPT_TTL_S, Attempt
 from waypost.stores.records import Entry
 from waypost.stores.store import Store
@@ -33,7 +36,11 @@ WRONG_KEY_WINDOW_S: Final = 60.0
 """How many wrong keys an address may send within a window."""
 _MAX_ADDRESSES: Final = 1000
 _SCOPE: Final = "console.sessions"
+USED_LINKS: Final = "console.used_links"
+"""The scope of the one-time tokens that were used, by their SHA-256: when each can be forgotten."""
 _TOKEN_CHARACTERS: Final = 43
+MAX_LINK_CHARACTERS: Final = 200
+"""More than the token of any one-time link has."""
 
 
 class _Person(msgspec.Struct, frozen=True):
@@ -46,11 +53,32 @@ class _Person(msgspec.Struct, frozen=True):
     issuer: str
 
 
+class _OwnKey(msgspec.Struct, frozen=True):
+    """The replica whose own key opened a session, and the rights of that key, which no other replica knows."""
+
+    replica: str
+    id: str
+    roles: tuple[str, ...]
+    permissions: tuple[str, ...]
+    scopes: tuple[str, ...]
+
+
 class _Stored(msgspec.Struct, frozen=True):
     key: str
     """The SHA-256 of the key; empty where the authorization server signed the person in."""
     expires: float
     person: _Person | None = None
+    own: _OwnKey | None = None
+
+
+class LinkRedemption(msgspec.Struct, frozen=True):
+    """A one-time link that was opened at another replica, and the SHA-256 of the session that it is to open there.
+
+    The session itself is not sent: a listener on the bus could use it.
+    """
+
+    link: Annotated[str, Meta(max_length=MAX_LINK_CHARACTERS)]
+    session: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -70,51 +98,95 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Sessions:
-    """All sessions of the console."""
+    """All sessions of the console; `replica` is this one, `others` returns those that are alive beside it."""
 
-    def __init__(self, store: Store, auth: Authentication) -> None:
+    def __init__(
+        self, store: Store, auth: Authentication, replica: str = "", others: Callable[[], Container[str]] = tuple
+    ) -> None:
         self._state = store.state
         self._now: Callable[[], float] = store.now
         self._auth = auth
-        self._used: dict[str, float] = {}
-        """The one-time tokens that were used, until they expire."""
+        self._replica = replica
+        self._others = others
 
     async def open(self, key_hash: bytes) -> Session | None:
         """Begin a session with a key; `None` where the key is not accepted."""
         principal = self._auth.find_key(key_hash)
-        return None if principal is None else await self._open(principal, key_hash.hex())
+        if principal is None:
+            return None
+        session = Session(new_token(), principal)
+        await self._write(digest_token(session.token), _Stored(key_hash.hex(), 0, own=self._describe_own(key_hash)))
+        return session
+
+    async def redeem_for(self, asked: LinkRedemption) -> bool:
+        """Open a session for another replica with a link of this one's own key; false where it is not valid."""
+        key_hash = await self.redeem(asked.link)
+        if key_hash is None:
+            return False
+        await self._write(asked.session, _Stored(key_hash.hex(), 0, own=self._describe_own(key_hash)))
+        return True
 
     async def open_for(self, principal: Principal) -> Session:
         """Begin a session for a person whom the authorization server signed in."""
         oauth = self._auth.oauth
         assert oauth is not None
         rights = (principal.roles, principal.permissions, principal.scopes)
-        return await self._open(principal, "", _Person(principal.id, *rights, oauth.issuer))
+        session = Session(new_token(), principal)
+        await self._write(digest_token(session.token), _Stored("", 0, _Person(principal.id, *rights, oauth.issuer)))
+        return session
 
-    async def _open(self, principal: Principal, key: str, person: _Person | None = None) -> Session:
+    async def _write(self, digest: str, stored: _Stored) -> None:
         await self._make_room()
-        token = secrets.token_urlsafe(32)
-        stored = _Stored(key, self._now() + SESSION_TTL_S, person)
-        await self._state.put(_SCOPE, _digest(token), msgspec.to_builtins(stored))
-        return Session(token, principal)
+        stored = msgspec.structs.replace(stored, expires=self._now() + SESSION_TTL_S)
+        await self._state.put(_SCOPE, digest, msgspec.to_builtins(stored))
+
+    def _describe_own(self, key_hash: bytes) -> _OwnKey | None:
+        for key in self._auth.own_keys:
+            if _hash_of(key) == key_hash:
+                return _OwnKey(self._replica, key.id, key.roles, key.permissions, key.scopes)
+        return None
 
     async def find(self, headers: Mapping[bytes, bytes]) -> Session | None:
         """The session of a request, while it lasts and its key is accepted."""
         token = read_cookie(headers)
-        found = None if token is None else await self._state.get(_SCOPE, _digest(token))
-        if token is None or found is None:
+        return None if token is None else await self.find_token(token)
+
+    async def find_token(self, token: str) -> Session | None:
+        """The session with a token, while it lasts and its key is accepted."""
+        found = await self._state.get(_SCOPE, digest_token(token))
+        if found is None:
             return None
         stored = msgspec.convert(found.value, _Stored)
-        principal = self._find_principal(stored)
-        if principal is None or stored.expires <= self._now():
+        if stored.expires <= self._now():
             await self._remove(found)
             return None
+        principal = self._find_principal(stored)
+        if principal is None:
+            # It stays in the store: a replica with another configuration, or the one whose own key it is, accepts it.
+            return None
+        await self._adopt(found, stored)
         return Session(token, principal)
 
+    async def _adopt(self, entry: Entry, stored: _Stored) -> None:
+        """Name this replica in a session of its own key if the one that opened it is gone.
+
+        Processes of one `waypost serve` share the key, and each of them is a replica.
+        """
+        own = stored.own
+        if own is None or own.replica == self._replica or own.replica in self._others():
+            return
+        named = msgspec.structs.replace(stored, own=msgspec.structs.replace(own, replica=self._replica))
+        with suppress(StaleVersion):  # another process that shares the key was faster
+            await self._state.put(entry.scope, entry.key, msgspec.to_builtins(named), entry.version)
+
     def _find_principal(self, stored: _Stored) -> Principal | None:
-        person, oauth = stored.person, self._auth.oauth
+        person, oauth, own = stored.person, self._auth.oauth, stored.own
         if person is None:
-            return self._auth.find_key(bytes.fromhex(stored.key))
+            # Looked up for each request, so that revoking a key ends its sessions.
+            found = self._auth.find_key(bytes.fromhex(stored.key))
+            if found is None and own is not None and own.replica in self._others():
+                return Principal(own.id, own.roles, own.permissions, own.scopes)
+            return found
         # A hub that was started with another server, or without one, does not know the person any longer.
         if oauth is None or oauth.console is None or oauth.issuer != person.issuer:
             return None
@@ -122,20 +194,31 @@ class Sessions:
 
     async def end(self, session: Session) -> None:
         """End a session on all replicas."""
-        found = await self._state.get(_SCOPE, _digest(session.token))
+        found = await self._state.get(_SCOPE, digest_token(session.token))
         if found is not None:
             await self._remove(found)
 
-    def redeem(self, token: str) -> bytes | None:
-        """The SHA-256 of the hub's own key that made a one-time token, once."""
+    async def redeem(self, token: str) -> bytes | None:
+        """The SHA-256 of the hub's own key that made a one-time token, once in all processes that share the key."""
         now = self._now()
-        self._used = {used: until for used, until in self._used.items() if until > now}
         for key in self._auth.own_keys:
-            hashed = bytes.fromhex(key.hash.removeprefix("sha256:"))
-            if token not in self._used and read_sign_in_token(token, hashed, now):
-                self._used[token] = now + SIGN_IN_TOKEN_TTL_S
-                return hashed
+            hashed = _hash_of(key)
+            if read_sign_in_token(token, hashed, now):
+                return hashed if await self._use_link(token, now) else None
         return None
+
+    async def _use_link(self, token: str, now: float) -> bool:
+        """Remember a valid one-time token until it expires; returns whether it was not used before."""
+        for entry in await self._state.page(USED_LINKS):
+            if entry.value <= now:
+                await self._remove(entry)
+        try:
+            # Of several that redeem it at the same time, one creates the entry. A token that is valid now expires at
+            # most a second after the time that new ones have.
+            await self._state.put(USED_LINKS, digest_token(token), now + SIGN_IN_TOKEN_TTL_S + 1)
+        except StaleVersion:
+            return False
+        return True
 
     async def _make_room(self) -> None:
         entries = await self._state.page(_SCOPE, limit=2 * MAX_SESSIONS)
@@ -147,7 +230,7 @@ class Sessions:
 
     async def _remove(self, entry: Entry) -> None:
         try:
-            await self._state.remove(_SCOPE, entry.key, entry.version)
+            await self._state.remove(entry.scope, entry.key, entry.version)
         except StaleVersion:
             return  # another request, or another replica, removed it
 
@@ -170,6 +253,7 @@ class WrongKeys:
         since, count = self._counts.pop(address, (now, 0))
         if now - since >= WRONG_KEY_WINDOW_S:
             since, count = now, 0
+        # Bounded, because the other side chooses its addresses.
         if len(self._counts) >= _MAX_ADDRESSES:
             del self._counts[next(iter(self._counts))]
         self._counts[address] = (since, count + 1)
@@ -222,5 +306,15 @@ def hash_key(key: str) -> bytes:
     return sha256(key.encode()).digest()
 
 
-def _digest(token: str) -> str:
+def new_token() -> str:
+    """The token of a new session."""
+    return secrets.token_urlsafe(32)
+
+
+def digest_token(token: str) -> str:
+    """The SHA-256 by which the store has a session or a used link."""
     return sha256(token.encode()).hexdigest()
+
+
+def _hash_of(key: Key) -> bytes:
+    return bytes.fromhex(key.hash.removeprefix("sha256:"))

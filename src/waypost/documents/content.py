@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ from waypost.documents.records import Argument, Asker, Data, Prompt, Skill, Trig
 from waypost.documents.stores import Collection, call_function
 from waypost.documents.uris import INDEX, INDEX_URI, SCHEME, NotThere, refused, size, skill_uri
 from waypost.errors import UnknownCapability, UnknownPrompt, UnknownResource, WaypostError, shorten
+from waypost.loops import KeyLocks
 from waypost.settings import Limits, Server
 from waypost.wire.content import TextContents
 from waypost.wire.definitions import PromptArgument, PromptDefinition, ResourceDefinition, TemplateDefinition
@@ -131,6 +133,8 @@ class Skills:
 
     def __init__(self, collection: Collection[Skill], trigger: Trigger, within: float) -> None:
         self.collection = collection
+        self.large_fetches = KeyLocks()
+        """One at a time for each worker and principal."""
         self._trigger = trigger
         self._within = within
 
@@ -241,6 +245,7 @@ def to_resource_entry(skill: Skill) -> Data:
 
 
 _SEPARATOR: Final = "\n\n---\n\n"
+_LARGE_FETCH_BYTES: Final = 256 * 1024
 
 
 class FetchLimits(NamedTuple):
@@ -250,17 +255,27 @@ class FetchLimits(NamedTuple):
     max_bytes: int = Server().max_result_bytes
 
 
-async def fetch(skills: Skills, uris: list[str], by: Asker, max_bytes: int) -> str:
-    """Return all texts, each under its URI; one that cannot be read, or too much together, fails the whole."""
+async def fetch(skills: Skills, uris: list[str], by: Call, max_bytes: int) -> str:
+    """Return all texts, each under its URI; one that cannot be read, or too much together, fails the whole.
+
+    Of the large ones of a worker or principal, one at a time is read and put together: a caller may ask for hundreds at
+    once, and would have all of them in memory.
+    """
+    asker = by.sender or ("" if by.caller is None else by.caller.principal.id)
     texts: list[str] = []
     left = max_bytes
-    for uri in uris:
-        texts.append(f"# {uri}\n\n{(await skills.render(uri, by)).text.rstrip()}")
-        # Counted as they are read, before all of them are in memory.
-        left -= size(texts[-1]) + len(_SEPARATOR)
-        if left < 0:
-            raise refused(f"The texts are larger than {max_bytes} bytes (server.maxResultBytes); fetch fewer at a time")
-    return _SEPARATOR.join(texts)
+    async with AsyncExitStack() as held:
+        for uri in uris:
+            texts.append(f"# {uri}\n\n{(await skills.render(uri, by)).text.rstrip()}")
+            was_large = max_bytes - left > _LARGE_FETCH_BYTES
+            # Counted as they are read, before all of them are in memory.
+            left -= size(texts[-1]) + len(_SEPARATOR)
+            if left < 0:
+                message = f"The texts are larger than {max_bytes} bytes (server.maxResultBytes); fetch fewer at a time"
+                raise refused(message)
+            if max_bytes - left > _LARGE_FETCH_BYTES and not was_large:
+                await held.enter_async_context(skills.large_fetches[asker])
+        return _SEPARATOR.join(texts)
 
 
 def list_wanted_uris(uri: str | None, uris: list[str] | None, most: int) -> list[str]:
@@ -387,7 +402,6 @@ def _entry(prompt: Prompt) -> Data:
     return {"name": prompt.name, "description": prompt.description, "arguments": arguments}
 
 
-_SECTIONS: Final = f"{SCHEME}{uris.SECTION}/"
 _MAX_SEARCHED_CHARACTERS: Final = 500
 """How much of a skill's first paragraph is searched."""
 
@@ -414,8 +428,8 @@ def build_fixed_rows(skills: Skills) -> list[Capability]:
 
     return [
         build_resource(msgspec.convert(INDEX_ENTRY, ResourceDefinition), read),
-        build_template(skill, read, lambda uri: uri.startswith(SCHEME) and not uri.startswith(_SECTIONS), unknown),
-        build_template(section, read, lambda uri: uri.startswith(_SECTIONS), unknown),
+        build_template(skill, read, lambda uri: uri.startswith(SCHEME) and not uri.startswith(uris.SECTIONS), unknown),
+        build_template(section, read, lambda uri: uri.startswith(uris.SECTIONS), unknown),
     ]
 
 

@@ -26,8 +26,8 @@ from waypost.documents.documents import HUB, TRIGGER_TYPES, Documents, make_chan
 from waypost.documents.records import Asker, Data, Op
 from waypost.documents.records import Kind as DocumentKind
 from waypost.documents.stores import Scopes, StateDocumentStore
-from waypost.documents.uris import INDEX_URI, skill_uri
-from waypost.errors import InvocationFailed, UnknownPrompt, UnknownResource, WaypostError
+from waypost.documents.uris import INDEX_URI, SECTIONS, skill_uri
+from waypost.errors import InvocationFailed, UnknownResource, WaypostError
 from waypost.loops import running_loop
 from waypost.runtime.component import Component
 from waypost.settings import Workers as WorkerSettings
@@ -53,8 +53,6 @@ LISTS: Final = {
 _READ: Final = "skills::resources-read"
 _GET: Final = "prompts::mcp-get"
 _MAX_LISTED: Final = 10_000
-_NOT_FOUND: Final = "not found"
-"""The text of an unknown id; the protocol has no error code for it, so this is the one text that is compared."""
 _log: Final = logging.getLogger(__name__)
 
 Ask: TypeAlias = Callable[[str, Data, Caller], Awaitable[Any]]
@@ -76,35 +74,36 @@ def build_rows(function_id: str, answer: Any, ask: Ask) -> Iterator[Capability]:
 
 def _resource(entry: Any, ask: Ask) -> Capability:
     definition = msgspec.convert(entry, ResourceDefinition)
-    return build_resource(definition, _make_reader(ask, definition.uri))
+    return build_resource(definition, _make_reader(ask, definition.uri, is_listed=True))
 
 
 def _template(entry: Any, ask: Ask) -> Capability:
     definition = msgspec.convert(entry, TemplateDefinition)
     prefix = definition.uri_template.partition("{")[0]
-    return build_template(definition, _make_reader(ask, prefix), lambda uri: uri.startswith(prefix))
+    return build_template(definition, _make_reader(ask, prefix, is_listed=False), lambda uri: uri.startswith(prefix))
 
 
 def _prompt(entry: Any, ask: Ask) -> Capability:
     definition = msgspec.convert(entry, PromptDefinition)
 
     async def write(arguments: Data, context: Context) -> Any:
-        try:
-            answer = await ask(_GET, {"name": definition.name, "arguments": arguments}, context.caller)
-        except InvocationFailed as error:
-            raise UnknownPrompt(error.message) if _NOT_FOUND in error.message else error from None
+        answer = await ask(_GET, {"name": definition.name, "arguments": arguments}, context.caller)
         return answer.get("messages") if isinstance(answer, dict) else answer
 
     return Capability(kind=Kind.PROMPT, id=definition.name, definition=definition, handler=write, is_async=True)
 
 
-def _make_reader(ask: Ask, own: str) -> Handler:
+def _make_reader(ask: Ask, own: str, *, is_listed: bool) -> Handler:
     async def read(given: Data, context: Context) -> list[Contents]:
         uri = given.get("uri", own)
         try:
             answer = await ask(_READ, {"uri": uri}, context.caller)
         except InvocationFailed as error:
-            raise UnknownResource(uri, error.message) if _NOT_FOUND in error.message else error from None
+            # The protocol has no code for a document that does not exist. A registry lists all skills, so one that it
+            # does not list and cannot read is unknown; any other failure is that of a listed skill or of a function.
+            if is_listed or uri.startswith(SECTIONS) or error.error_class != "permanent_error":
+                raise
+            raise UnknownResource(uri, error.message) from None
         parts = answer.get("contents") if isinstance(answer, dict) else None
         if not isinstance(parts, list):
             raise InvocationFailed(f"{_READ} answered without contents.")
@@ -151,6 +150,7 @@ class Delegation(Component):
 
     async def start(self, core: Core) -> None:
         """Watch for a registry, and for what those at other replicas change."""
+        # Once only: a component may be started again, and the bus would call it twice.
         if self._bus is None:
             core.bus.on_reconnect(self._read_again)
         self._bus = core.bus

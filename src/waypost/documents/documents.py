@@ -324,6 +324,7 @@ class _WorkerTrigger:
         try:
             return await self._workers.trigger(function_id, payload, caller, within, namespace)
         except InvocationFailed as error:
+            # Where the function exists, the error is about another one, which it called.
             if error.code != UNKNOWN or functions.find(function_id, namespace) is not None:
                 raise
             raise InvocationFailed(error.message + self._suggest_namespace(function_id, caller), UNKNOWN) from None
@@ -493,6 +494,7 @@ def _answer_for_skills(skills: Skills, limits: FetchLimits) -> dict[str, Answer]
 
     async def fetch_all(given: Data, call: Call) -> str:
         uris = list_wanted_uris(given["uri"], given["uris"], limits.max_uris)
+        # All of them before the first is read, which may run a function.
         for uri in dict.fromkeys(uris):
             await skills.admit(uri, call)
         return await fetch(skills, uris, call, limits.max_bytes)

@@ -203,6 +203,7 @@ def list_folder(root: Path) -> Listing:
 
 def _list_directory(directory: int) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the names in an open directory with their status."""
+    # What was opened with O_PATH can be passed through, but not listed.
     number = os.open(".", _LIST, dir_fd=directory)
     try:
         for name in os.listdir(number):
@@ -291,6 +292,7 @@ MAX_NAME_CHARACTERS: Final = 64
 MAX_DESCRIPTION_CHARACTERS: Final = 1024
 MAX_COMPATIBILITY_CHARACTERS: Final = 500
 RESERVED: Final = "io.modelcontextprotocol/"
+# Doubles, which JSON numbers are to many clients, are exact up to here.
 _MAX_INTEGER: Final = 2**53
 _BLOCK: Final = re.compile(
     r"\ufeff?---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*(?:\r?\n|\Z)(?P<body>.*)", re.DOTALL | re.MULTILINE

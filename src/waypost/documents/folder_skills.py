@@ -102,7 +102,9 @@ def uri_of(path: Place) -> str:
 
 def mime_type(name: str, data: bytes) -> str:
     """Return the media type of a file by its name, else by its content."""
+    # `guess_type` takes URLs: without a scheme, a name such as `data:x.md` would be read as one.
     guessed, encoding = _TYPES.guess_type(f"file:/{quote(name)}")
+    # With an encoding, as of `.tar.gz`, the type is that of what is inside.
     if guessed is not None and encoding is None:
         return guessed
     return "application/octet-stream" if text_of(data) is None else "text/plain"
@@ -110,6 +112,7 @@ def mime_type(name: str, data: bytes) -> str:
 
 def text_of(data: bytes, kind: str = "") -> str | None:
     """Return the text of a file, None if it is not text; encoded again it is the same bytes."""
+    # SVG is an image, and text (`image/svg+xml`).
     if b"\0" in data or (kind.startswith(_BINARY_TYPES) and not kind.endswith("+xml")):
         return None
     try:
@@ -152,6 +155,7 @@ def _read_once(folder: Path, before: SkillFolder) -> SkillFolder:
         steps = len(home)
         held = {place[steps:]: files[place] for place in places if place in files}
         inside = frozenset(one[steps:] for one in found.directories if one[:steps] == home)
+        # A folder that is a skill itself begins the URIs with its own name.
         path = (folder.name, *home) if is_skill else home
         try:
             skills[home] = _build_skill(folder, home, path, held, inside, before.skills.get(home))
@@ -230,6 +234,7 @@ def arrange_skills(
             problems.append(problem(skill.folder, f"holds {skill.uri}, {reason}"))
     for uri in sorted(served.skills):
         served.entries[uri] = served.skills[uri].entry()
+        # Of the files of a skill only SKILL.md is listed; the others are hidden, and can be read.
         served.rows[uri] = _row(_to_definition(served.skills[uri]), served.data[uri], hidden=False)
     for uri, row in served.rows.items():
         old = before.rows.get(uri)
@@ -242,6 +247,7 @@ def _find_conflict(skill: Skill, served: ServedSkills, is_taken: Callable[[str],
     """Return why a skill conflicts with others, or None."""
     for other in served.skills.values():
         shorter = min(len(skill.path), len(other.path))
+        # Only within one folder may skills be inside each other.
         if other.folder != skill.folder and other.path[:shorter] == skill.path[:shorter]:
             return f"which is in the way of {other.uri} in {other.folder}"
     if any(is_taken(uri_of((*skill.path, *place))) for place in skill.files):
@@ -259,6 +265,7 @@ def _add_skill(skill: Skill, served: ServedSkills) -> None:
         # A file of a nested skill belongs to the outer one too, and has one row.
         served.rows.setdefault(uri, _row(ResourceDefinition(uri, path[-1], mime_type=kind), file.data, hidden=True))
         shown = ResourceDefinition(uri, path[-1], mime_type=kind, size=len(file.data))
+        # The SKILL.md of a nested skill may be here already, as a plain file of the outer one.
         if path[-1] == SKILL_FILE and len(path) == len(skill.path) + 1:
             shown = _to_definition(skill)
             served.directories[uri_of(skill.path)][uri] = shown
@@ -306,6 +313,7 @@ def list_documents(skills: Iterable[Skill], problems: list[Problem]) -> list[Sou
         texts = [place for place in sorted(skill.files) if place[-1] != SKILL_FILE and is_markdown(place[-1])]
         for place in ((SKILL_FILE,), *texts):
             inner = () if place == (SKILL_FILE,) else (*place[:-1], stem(place[-1]))
+            # File names may have capital letters, ids may not.
             document_id = "/".join((*skill.path, *inner)).lower()
             try:
                 made = _document(skill, place, document_id)

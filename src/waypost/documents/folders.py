@@ -145,6 +145,7 @@ def _check_template(given: _Fields, body: str) -> None:
     findings: list[Finding] = []
     check_prompts(_node({"prompts": {given.name: {"template": body, "arguments": arguments}}}), findings)
     for finding in findings:
+        # A variable that is not an argument is only a warning in a configuration; here it is refused too.
         if finding.severity == "error" or finding.code == "CFG051":
             raise Unfit(f"is not right: {finding.message}")
 
@@ -270,6 +271,7 @@ class SkillFolders(Component):
     def watch(self) -> None:
         """Start watching the folders, if there are any."""
         if self._watching is None and self.snapshots.all():
+            # The event of an earlier watcher stays set.
             self._stop = asyncio.Event()
             self._watching = asyncio.get_running_loop().create_task(self._watch(self._stop))
 
@@ -278,6 +280,7 @@ class SkillFolders(Component):
         self._stop.set()
         if self._watching is not None:
             self._watching.cancel()
+            # Unlike awaiting the task, this does not raise its cancellation.
             await asyncio.wait({self._watching})
             self._watching = None
 
@@ -341,6 +344,7 @@ class SkillFolders(Component):
         )
 
     def _arrange(self, seen: FolderSnapshots, before: ServedSkills | None = None) -> _Arranged:
+        # Rows of these folders themselves are replaced, and conflict with nothing.
         def is_foreign(uri: str) -> bool:
             return uri in self._registry[Kind.RESOURCE] and uri not in self._served.rows
 
@@ -366,6 +370,7 @@ class SkillFolders(Component):
         _log_new(self._unserved, known)
         self._registry.replace([row for row in old if id(row) not in kept], [row for row in new if id(row) not in kept])
         for uri in {**before.data, **self._served.data}:
+            # An unchanged file keeps its bytes object.
             if self._served.data.get(uri) is not before.data.get(uri):
                 self._updated(uri)
 
@@ -430,6 +435,7 @@ def _list_problems(
         around = [
             folder for folder, home in homes.items() if one.path == home or one.path.startswith(f"{home}{os.sep}")
         ]
+        # Where a folder is inside another one, the problem is of the inner one.
         found[max(around, key=lambda folder: len(homes[folder]))].add(one)
     for folder, those in found.items():
         yield from ((folder, one) for one in sorted(those))

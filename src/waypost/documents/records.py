@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from waypost.capabilities.context import Context
-from waypost.documents.uris import quoted, refused, skill_uri
+from waypost.documents.uris import MAX_ARGUMENTS, quoted, refused, skill_uri
 from waypost.workers.functions import Call
 
 Data: TypeAlias = dict[str, Any]
@@ -118,6 +118,7 @@ class Owners:
         """Refuse a change of a document that belongs to another connected worker."""
         if self.share or record is None or not record.owner or owner in (record.owner, OPERATOR):
             return
+        # Without a token a name proves nothing, so that what its worker published can be replaced while it is away.
         if not self._is_stale(record) or self.is_proven(record.owner):
             raise refused(
                 f"The {noun} {quoted(record.key)} belongs to {record.owner}; "
@@ -226,6 +227,7 @@ def read_request(payload: Any, schema: Data, definitions: Data | None = None) ->
     definitions = schema.get("definitions", definitions)
     known, required = schema["properties"], schema.get("required", ())
     if not isinstance(payload, dict):
+        # The schema of an argument is the only one without a title.
         raise _unexpected(payload, f"struct {schema.get('title', 'PromptArgument')}")
     given = {name: _read(value, known[name], definitions) for name, value in payload.items() if name in known}
     for name, field in known.items():
@@ -241,14 +243,22 @@ def _read(value: Any, schema: Data, definitions: Data | None) -> Any:
         return Argument(**read_request(value, definitions[schema["$ref"].rpartition("/")[2]]))
     kinds = schema.get("type")
     kind = kinds if isinstance(kinds, str) or kinds is None else next(one for one in kinds if one != "null")
+    # Where null is valid too, `kinds` is a list.
     if kind is None or (value is None and kind != kinds):
         return value
     python, expected = _KINDS[kind]
     if not isinstance(value, python):
         raise _unexpected(value, expected)
-    return [_read(item, schema["items"], definitions) for item in value] if kind == "array" else value
+    if kind != "array":
+        return value
+    # However many a request holds, they are refused where they are used: no time is spent on each of them before.
+    if schema["items"].get("type") == "string" and (len(value) > MAX_TEXTS or set(map(type, value)) <= {str}):
+        return value
+    return [_read(item, schema["items"], definitions) for item in value[: MAX_ARGUMENTS + 1]]
 
 
+MAX_TEXTS: Final = 10_000
+"""The most that `limits.maxFetchUris` can be: a longer list is refused for its length, whatever it holds."""
 _KINDS: Final[dict[str, tuple[type[Any], str]]] = {
     "string": (str, "a string"),
     "boolean": (bool, "a boolean"),
@@ -266,6 +276,7 @@ def _describe_value(value: Any) -> str:
     match value:
         case None:
             return "null"
+        # Before `int`, of which `bool` is a subclass.
         case bool():
             return f"boolean `{str(value).lower()}`"
         case int():

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias
-from weakref import WeakValueDictionary
 
 from waypost.documents.records import (
     OPERATOR,
@@ -30,7 +29,7 @@ from waypost.documents.records import (
 )
 from waypost.documents.uris import INDEX, NotThere, did_you_mean, quoted, refused
 from waypost.errors import InvocationFailed, PolicyDenied, ProtocolError, StaleVersion, WaypostError, shorten
-from waypost.loops import start_task
+from waypost.loops import KeyLocks, start_task
 from waypost.stores.database import shorten_key
 from waypost.stores.records import Document, Documents
 from waypost.stores.store import Store
@@ -284,8 +283,8 @@ class Collection(Generic[R]):
         """The same without the skills of sources."""
         self._written = written
         self._is_free = is_free
-        # By key, while a task holds or waits for it: what is checked must still hold when it is written.
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # What is checked must still hold when it is written.
+        self._locks = KeyLocks()
         self._changes: set[asyncio.Task[bool]] = set()
         self._known: dict[str, tuple[str, ...]] | None = None
         """The keys that were last read, with the names that rules match; used only for suggestions."""
@@ -315,7 +314,7 @@ class Collection(Generic[R]):
     async def put(self, record: R, owner: str) -> str:
         """Write a record, over an earlier one if there is any; return the owner of that, if it is another."""
         key = record.key
-        async with self._locks.setdefault(key, asyncio.Lock()):
+        async with self._locks[key]:
             before = await self.find(key)
             self.owners.check(_NOUNS[self.kind], before, owner)
             if not self.is_visible(key):
@@ -330,7 +329,7 @@ class Collection(Generic[R]):
 
     async def remove(self, key: str, owner: str) -> bool:
         """Remove a record, also one that a skill of a source hides; return whether it existed."""
-        async with self._locks.setdefault(key, asyncio.Lock()):
+        async with self._locks[key]:
             shown = await self.find(key)
             stored = from_stored(await self._own.get(self.kind, key), self._record)
             self.owners.check(_NOUNS[self.kind], stored or shown, owner)

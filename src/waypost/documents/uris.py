@@ -11,6 +11,7 @@ from waypost.errors import InvocationFailed, shorten
 from waypost.suggestions import MAX_COMPARED_CHARACTERS, find_nearest, preselect
 from waypost.workers.functions import is_internal
 
+# Compared with sizes in bytes, which are the same for valid ids: those are ASCII.
 MAX_ID_CHARACTERS: Final = 1024
 MAX_SEGMENT_CHARACTERS: Final = 64
 MAX_BODY_BYTES: Final = 256 * 1024
@@ -117,7 +118,7 @@ def check_arguments(names: Iterable[str]) -> None:
 
 SCHEME: Final = "iii://"
 INDEX_URI: Final = f"{SCHEME}{INDEX}"
-_SECTIONS: Final = f"{SCHEME}{SECTION}/"
+SECTIONS: Final = f"{SCHEME}{SECTION}/"
 
 
 class Index(NamedTuple):
@@ -163,6 +164,7 @@ def _section(uri: str, segments: list[str]) -> Section:
         raise NotThere(f"Section URI 'iii://fn' is missing a function path: expected iii://fn/{{a}}/{{b}}/...: {uri}")
     for segment in segments:
         if problem := segment_problem(segment):
+            # In `iii://fn/a::b`, a likely mistake, the parts are valid segments.
             meant = section_uri("::".join(segments))
             hint = f"; did you mean {meant}?" if meant else ""
             raise NotThere(f"invalid section URI segment {quoted(segment)}: {problem}{hint}")
@@ -172,7 +174,7 @@ def _section(uri: str, segments: list[str]) -> Section:
 def section_uri(function_id: str) -> str:
     """Return the URI of a function's answer; empty if it can have none."""
     segments = function_id.split("::")
-    return "" if any(map(segment_problem, segments)) else _SECTIONS + "/".join(segments)
+    return "" if any(map(segment_problem, segments)) else SECTIONS + "/".join(segments)
 
 
 def skill_uri(skill_id: str) -> str:
@@ -208,6 +210,7 @@ _MAX_CHECKED_LINKS: Final = 50
 
 def list_links(body: str) -> list[str]:
     """Return the `iii://` URIs of a text, each once, without patterns such as `iii://{id}`."""
+    # The full stop of a sentence is not part of the link before it.
     found = (link.rstrip(_PUNCTUATION) for link in _LINK.findall(body) if not _PLACEHOLDER.search(link))
     return list(dict.fromkeys(found))
 
@@ -230,6 +233,7 @@ async def _find_problem(link: str, own: str, is_known: Callable[[str], Awaitable
         return error.message
     if isinstance(target, Section) and is_internal(target.function_id):
         return f"{target.function_id} is in an internal namespace and cannot be read"
+    # A link to the skill itself needs no lookup.
     if isinstance(target, Skill) and target.id != own and not await is_known(target.id):
         return "no skill is registered under this id yet"
     return ""
@@ -248,10 +252,11 @@ def did_you_mean(wanted: str, known: Iterable[str]) -> str:
 
 
 def find_similar(wanted: str, known: Iterable[str]) -> list[str]:
-    """Return up to three known ids: the most similar ones, then those with the same last segment."""
+    """Return up to three known ids: the most similar ones, then those with the same last segment or one level below."""
     wanted = wanted[:MAX_COMPARED_CHARACTERS].lower()
     candidates = preselect(wanted, known)
     last = wanted.rpartition("/")[2]
     alike = find_nearest(wanted, candidates, limit=MAX_SUGGESTIONS)
     same = sorted(one for one in candidates if one.rpartition("/")[2] == last or one.rpartition("/")[0] == wanted)
+    # The empty text would be the parent of every id without a slash.
     return list(dict.fromkeys([*alike, *(one for one in same if wanted)]))[:MAX_SUGGESTIONS]

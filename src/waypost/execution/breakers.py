@@ -145,6 +145,7 @@ class Breakers:
             self._open_again(circuit, now)
             circuit.prober = caller
             self._announce(name, breaker, EVERYONE)
+        # As many callers as the limit, and at least two: one alone never stops the calls of others.
         elif limit and len(row) >= max(limit, 2):
             breaker.circuits = {EVERYONE: Circuit(self.settings.pause_ms / 1000, now, sum(row.values()), cause)}
             self._announce(name, breaker, EVERYONE)
@@ -193,6 +194,7 @@ class Breakers:
                 del self.failing[name]
             return
         breaker.last_error = change.error
+        # The pause counts from here: monotonic clocks of two processes have nothing in common.
         circuit = Circuit(change.pause, self._clock(), change.failures, change.cause, change.prober)
         if change.caller == EVERYONE:
             breaker.circuits = {EVERYONE: circuit}

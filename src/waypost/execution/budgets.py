@@ -101,8 +101,8 @@ class Lease(ABC):
 class LeaseNeeded(PolicyDenied):
     """A limit may admit the call, but this replica has no unit left; those that can wait get one and ask again."""
 
-    def __init__(self, message: str, rule_type: str, lease: Lease) -> None:
-        super().__init__(message, rule_type)
+    def __init__(self, message: str, rule_type: str, lease: Lease, rule: str = "") -> None:
+        super().__init__(message, rule_type, rule)
         self.lease = lease
 
 
@@ -130,6 +130,7 @@ class Budgets:
 
     async def start(self) -> None:
         """Return what other replicas ask for, renew what is used, and return the rest."""
+        # Locks and tasks of leases belong to the loop that ran before.
         for budget_id in tuple(self._leases):
             self._forget(budget_id)
         if not isinstance(self._bus, LocalBus):
@@ -210,6 +211,7 @@ class Budgets:
         """Lease a fair part of what is free; true where a unit can be used now."""
         replicas = 1 + len(self.others)
         async with lease.lock:
+            # Rounded up: the last free unit goes to the replica that asks for it.
             await self._change(lease, lambda mine, free: mine + -(-free // replicas), renews=True)
         return lease.units > lease.count_used()
 
@@ -227,12 +229,14 @@ class Budgets:
         """Hold as many units as `decide` returns for what is held here and what is free."""
         if self.is_failing and not self._store.database.is_responding:  # the first attempt has waited long enough
             raise StoreUnavailable(f"{self._store.database.name} does not answer.")
+        # Starts from the budget as last seen: while no other replica changes it, a lease takes one write and no read.
         for _ in range(MAX_ATTEMPTS):
             began, now, budget = time.monotonic(), self._store.now(), lease.budget
             holdings = {id: one for id, one in budget.holdings.items() if one.expires_at > now}
             mine = holdings.pop(self._replica, Holding(0, now))
             free = lease.limit - mine.units - sum(one.units for one in holdings.values())
             units = decide(mine.units, max(0, free))
+            # Units that are used at the last moment count for a window more, and must not be leased again before that.
             expires_at = now + LEASE_S + lease.window + GRACE_S if renews else mine.expires_at
             if units:
                 holdings[self._replica] = Holding(units, expires_at)
@@ -240,6 +244,8 @@ class Budgets:
             if replaced is not None:
                 lease.budget, self._failing_since = replaced, None
                 if renews:
+                    # Counted from before the store was asked, and shorter than the row says: this replica stops using
+                    # units before another can lease them, however long the answer took.
                     lease.units, lease.until = units, began + LEASE_S
                 return
             lease.budget = await self._rows.load(budget.id)
@@ -274,6 +280,7 @@ class Budgets:
             # Units of a window are free when it ends; slots when a call ends, and the next one here would have it.
             if not await self._give_up(lease) and not lease.window:
                 self.wanted.add(lease)
+        # In any case, because the replica that asked waits for each holder that it knows of.
         await self._bus.publish(_RETURNED, _encode(_Notice(self._replica, notice.budget)))
 
     def _note_return(self, _subject: str, message: bytes) -> None:

@@ -48,12 +48,15 @@ class Shares:
 
     def try_take(self, principal: str, units: int = 1) -> bool:
         """Take units if a principal may have them."""
-        held = self.held.get(principal, 0)
-        if held >= FACTOR * (self.limit - self.total):
+        if self.held.get(principal, 0) >= FACTOR * (self.limit - self.total):
             return False
-        self.held[principal] = held + units
-        self.total += units
+        self.take(principal, units)
         return True
+
+    def take(self, principal: str, units: int) -> None:
+        """Count units that a principal has already."""
+        self.held[principal] = self.held.get(principal, 0) + units
+        self.total += units
 
     def give_back(self, principal: str, units: int = 1) -> None:
         """Give units back."""
@@ -79,6 +82,7 @@ class FairQueue(Generic[T]):
 
     def enter(self, principal: str, item: T) -> bool:
         """Whether an item has a unit now; else it waits, or `Busy` is raised when too many do."""
+        # A principal with items in the queue gets in line: a new item must not overtake them.
         if principal not in self._queues and self.running.try_take(principal):
             return True
         if not self._waiting.try_take(principal):
@@ -161,10 +165,11 @@ class Timed(Protocol):
 class Ticker:
     """The shared timer of one event loop."""
 
-    __slots__ = ("_is_ticking", "loop", "waiting")
+    __slots__ = ("_is_ticking", "loop", "thread", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.thread = threading.get_ident()
         self.waiting: set[Timed] = set()
         """What has not been called yet; an item that is removed is not called."""
         self._is_ticking = False
@@ -201,9 +206,10 @@ _last: Ticker | None = None
 def ticker() -> Ticker:
     """The shared timer of the loop that runs in this thread."""
     global _last
-    clock, loop = _last, running_loop()
-    if clock is None or clock.loop is not loop:
-        clock = _thread.clock
+    clock = _last
+    # A new thread may get the identifier of one that ended, so the loop has to be running as well.
+    if clock is None or clock.thread != threading.get_ident() or not clock.loop.is_running():
+        clock, loop = _thread.clock, running_loop()
         if clock is None or clock.loop is not loop:
             clock = _thread.clock = Ticker(loop)
         _last = clock
@@ -259,6 +265,7 @@ class Deadline:
         """Cancel the work, and look again whether it did stop."""
         self._cancels += 1
         self._task.cancel()
+        # A handler may swallow the cancellation, or wait for something else in a `finally`.
         self._ticker.add(self, _CANCEL_AGAIN_S)
 
     def __exit__(
@@ -269,8 +276,10 @@ class Deadline:
             return
         for _ in range(self._cancels):
             remaining = self._task.uncancel()
+        # The task was cancelled from elsewhere too, and that cancellation goes on.
         if kind is asyncio.CancelledError and remaining:
             return
+        # Even where the work came to an end: it ignored its cancellation and is late.
         raise DeadlineExceeded from error
 
 
@@ -291,22 +300,31 @@ class Bulkheads:
         self._running[principal] = running + 1
         return True
 
-    async def acquire(self, principal: str) -> None:
-        """Wait for a slot; `Busy` when too many wait."""
+    async def acquire(self, principal: str, within: float) -> None:
+        """Wait for a slot; `Busy` when too many wait, or when there is none within so many seconds."""
         if not self._waiting.try_take(principal):
             raise Busy(f"Busy: {self._waiting.total} executions are waiting already (maxWaiting); try again later.")
         future: asyncio.Future[None] = running_loop().create_future()
         queue = self._queues.setdefault(principal, deque())
         queue.append(future)
         try:
-            await future
-        except asyncio.CancelledError:
+            with Deadline(within):
+                await future
+        except (asyncio.CancelledError, DeadlineExceeded) as error:
             if future.done() and not future.cancelled():
                 if future.exception() is None:
                     self.release(principal)  # the slot came at the same moment
             elif future in queue:
                 queue.remove(future)
-            raise
+                # Not left to a release: one may never come, where the slots of the principal are at another replica.
+                if not queue and self._queues.get(principal) is queue:
+                    del self._queues[principal]
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise Busy(
+                f"Busy: {self._max_running} executions of this principal run already (maxRunning), and none ended "
+                f"within {within:g} s; try again later."
+            ) from None
         finally:
             self._waiting.give_back(principal)
 
@@ -341,6 +359,7 @@ class _SlotLease(Lease):
     __slots__ = ("_principal", "_running")
 
     def __init__(self, principal: str, limit: int, running: dict[str, int]) -> None:
+        # The id of a principal may be too long for a key of the store.
         digest = sha256(principal.encode(errors="backslashreplace")).hexdigest()
         super().__init__(f"running:{digest}", limit, 0.0)
         self._principal = principal
@@ -376,13 +395,13 @@ class SharedBulkheads(Bulkheads):
         self._running[principal] = running + 1
         return True
 
-    async def acquire(self, principal: str) -> None:
-        """Wait for a slot; `Busy` when too many wait, or when the store is out of reach and nothing is leased."""
+    async def acquire(self, principal: str, within: float) -> None:
+        """Wait for a slot; `Busy` also when the store is out of reach and nothing is leased."""
         if principal not in self._filling:
             filling = running_loop().create_task(self._fill(principal))
             self._filling[principal] = filling
             filling.add_done_callback(lambda _: self._filling.pop(principal))
-        await super().acquire(principal)
+        await super().acquire(principal, within)
 
     def release(self, principal: str) -> None:
         """Give a slot back: to a replica that waits for one, else to the next in the queue if there is one."""

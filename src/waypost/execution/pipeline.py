@@ -62,6 +62,16 @@ class Permit(msgspec.Struct):
     """Whether it probes an open circuit."""
 
 
+class CallCount(msgspec.Struct):
+    """How many calls of some capabilities run, from when they are resolved until they end."""
+
+    running: int = 0
+
+
+_UNCOUNTED: Final = CallCount()
+"""For capabilities whose calls no owner waits for; without it, every call would have two branches more."""
+
+
 class Guard(Protocol):
     """Decides about every execution before it begins, and records how it ended."""
 
@@ -178,6 +188,8 @@ class Pipeline:
         self.counters = Counters()
         self._ok, self._error = self.counters.ok, self.counters.error
         self._services = services
+        self.call_counts: dict[Capability, CallCount] = {}
+        """The running calls of capabilities whose owner has to know when there are none any more."""
 
     async def call(
         self,
@@ -196,9 +208,12 @@ class Pipeline:
         tool = self.registry.tool(name)
         if tool.scopes:
             self._check_scopes(tool, tool.id, "call", caller, name)
+        calls = self.call_counts.get(tool, _UNCOUNTED)
+        calls.running += 1
         guard, permit, slot = self.guard, None, None
         try:
             depth = caller.chain.depth
+            # A nested call may carry a token that limits it, and has a greatest depth, also without any rule.
             if guard is not None and (guard.is_on or tool.permissions or depth):
                 try:
                     permit = guard.enter(tool, tool.id, caller, "call", arguments)
@@ -208,7 +223,7 @@ class Pipeline:
             if not depth:
                 principal = caller.principal.id
                 if not self.slots.try_acquire(principal):
-                    await self.slots.acquire(principal)
+                    await self.slots.acquire(principal, tool.timeout or longest or self.timeout)
                 slot = principal
             admitted = tool.arguments.admit(arguments)
             seconds = tool.timeout or longest or self.timeout
@@ -221,13 +236,14 @@ class Pipeline:
             result = to_result(value) if keep_raw else decode_result(to_result(value))
             if tool.output is not None:
                 check_output(tool, result)
-        except BaseException as error:
+        except BaseException as error:  # `SystemExit` too: a handler that calls `sys.exit` must not end the hub
             if guard is not None and permit is not None:
                 guard.leave(permit, error)
             return error_result(tool.id, error, self.secrets, name)
         finally:
             if slot is not None:
                 self.slots.release(slot)
+            calls.running -= 1
         if guard is not None and permit is not None:
             guard.leave(permit, None, is_error=result.is_error)
         else:
@@ -260,9 +276,10 @@ class Pipeline:
         self._check_scopes(prompt, prompt.id, "prompt", caller)
         try:
             admitted = prompt.arguments.admit(arguments)
-        except InvalidArguments:
+        except InvalidArguments as error:
+            # An error about arguments would show that a hidden prompt exists.
             self._refuse_hidden(prompt, prompt.id, "prompt", caller)
-            raise
+            raise InvalidArguments(error.problems, f"prompt {prompt.id}") from None
         return to_messages(await self._run_guarded(prompt, prompt.id, "prompt", admitted, caller))
 
     def shows(self, capability: Capability, caller: Caller) -> bool:
@@ -345,18 +362,23 @@ class Pipeline:
         longest: float | None = None,
     ) -> Any:
         """Run a resource, a prompt or another handler without a tool's result, if the guard permits it."""
-        guard = self.guard
-        if guard is None or not (guard.is_on or capability.permissions or caller.chain.depth):
-            return await self._run_in_slot(capability, admitted, caller, longest)
+        guard, permit = self.guard, None
+        calls = self.call_counts.get(capability, _UNCOUNTED)
+        calls.running += 1
         try:
-            permit = self._enter(guard, capability, name, caller, action, admitted)
-        except LeaseNeeded as needed:
-            permit = await self._wait_to_enter(needed, guard, capability, name, caller, action, admitted)
-        try:
+            if guard is None or not (guard.is_on or capability.permissions or caller.chain.depth):
+                return await self._run_in_slot(capability, admitted, caller, longest)
+            try:
+                permit = self._enter(guard, capability, name, caller, action, admitted)
+            except LeaseNeeded as needed:
+                permit = await self._wait_to_enter(needed, guard, capability, name, caller, action, admitted)
             value = await self._run_in_slot(capability, admitted, caller, longest)
         except BaseException as error:
-            guard.leave(permit, error)
+            if guard is not None and permit is not None:
+                guard.leave(permit, error)
             raise
+        finally:
+            calls.running -= 1
         guard.leave(permit, None)
         return value
 
@@ -366,7 +388,7 @@ class Pipeline:
             return await _contain_exit(self._run(capability, admitted, caller, longest, None))
         principal = caller.principal.id
         if not self.slots.try_acquire(principal):
-            await self.slots.acquire(principal)
+            await self.slots.acquire(principal, longest or capability.timeout or self.timeout)
         try:
             return await _contain_exit(self._run(capability, admitted, caller, longest, principal))
         finally:
@@ -453,6 +475,7 @@ def check_output(tool: Capability, result: Result) -> None:
         problems = "structured content is missing"
     else:
         bare = result.bare
+        # The schema was made from this type, so a value of it fits; JSON has no infinity and no NaN.
         is_as_promised = type(bare) is tool.returns
         if is_as_promised and (tool.returns is not float or isfinite(bare)):
             return

@@ -7,6 +7,7 @@ import contextvars
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -15,6 +16,8 @@ from waypost.execution.limits import FairQueue, Shares
 T = TypeVar("T")
 
 _log: Final = logging.getLogger(__name__)
+_NAME: Final = "waypost-handler"
+_RETRY_S: Final = 1.0
 
 
 class _Job:
@@ -58,6 +61,7 @@ class Pool:
         # Held for bookkeeping only, never while a call runs; `_put` and `_leave` expect it to be held.
         self._lock = threading.Lock()
         self._threads = 0
+        self._starts: queue.SimpleQueue[threading.Thread | None] | None = None
 
     @property
     def stuck(self) -> int:
@@ -66,6 +70,7 @@ class Pool:
 
     async def run(self, label: str, function: Callable[..., T], *args: Any, principal: str = "") -> T:
         """Run `function` in a thread; after a cancellation the call runs on unobserved, which is logged."""
+        # The handler sees the context variables of its call, such as the current span.
         context = contextvars.copy_context()
         job = _Job(lambda: context.run(function, *args), asyncio.get_running_loop(), principal)
         with self._lock:
@@ -88,6 +93,9 @@ class Pool:
                 self._jobs.put(None)
             self._jobs = queue.SimpleQueue()
             self._threads = 0
+            if self._starts is not None:
+                self._starts.put(None)
+                self._starts = None
 
     def _put(self, job: _Job) -> None:
         job.is_waiting = False
@@ -98,7 +106,12 @@ class Pool:
     def _start_thread_if_needed(self) -> None:
         if self._threads < self._queue.running.total:
             self._threads += 1
-            threading.Thread(target=self._work, args=(self._jobs,), name="waypost-handler", daemon=True).start()
+            # `Thread.start` waits until the thread runs, which takes long where all cores are busy: not on the loop.
+            if self._starts is None:
+                self._starts = queue.SimpleQueue()
+                threading.Thread(target=_start_all, args=(self._starts,), name="waypost-threads", daemon=True).start()
+            # A daemon, so that a handler that never returns does not keep the process from ending.
+            self._starts.put(threading.Thread(target=self._work, args=(self._jobs,), name=_NAME, daemon=True))
 
     def _leave(self, job: _Job) -> None:
         for started in self._queue.leave(job.principal):
@@ -145,6 +158,22 @@ class Pool:
         except RuntimeError:
             _log.debug("a synchronous call outlived its event loop")
         return True
+
+
+def _start_all(threads: queue.SimpleQueue[threading.Thread | None]) -> None:
+    while (thread := threads.get()) is not None:
+        while not _can_start(thread):
+            time.sleep(_RETRY_S)
+
+
+def _can_start(thread: threading.Thread) -> bool:
+    """Start a thread, unless the system allows no further one now; calls wait for it as long as their deadlines say."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        _log.warning("a thread for synchronous calls cannot be started, trying again: %s", error)
+        return False
+    return True
 
 
 def _done() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+# Everything else in the environment may be a secret of the hub.
 PASSED_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 KILL_TIMEOUT_S: Final = 2.0
 """How long to wait for a killed process."""
@@ -49,6 +50,7 @@ async def run_process(
             stderr=asyncio.subprocess.PIPE,
             cwd=directory,
             env=dict(variables),
+            # A group of its own, so that `_end` also kills what the program started.
             start_new_session=True,
         )
     )
@@ -56,6 +58,7 @@ async def run_process(
         async with asyncio.timeout(within):
             return await _communicate(process, stdin_data, max_bytes)
     finally:
+        # Also after a regular end: the program may have left children behind.
         await _end(process)
 
 
@@ -84,6 +87,7 @@ async def _communicate(process: asyncio.subprocess.Process, stdin_data: bytes, m
 async def _write_stdin(stdin: asyncio.StreamWriter | None, stdin_data: bytes) -> None:
     if stdin is None:
         return
+    # A program may end without reading its input.
     with suppress(ConnectionError):
         stdin.write(stdin_data)
         await stdin.drain()

@@ -215,6 +215,7 @@ class Directory:
                 continue
             self._revisions[kind] = revision
             changed = table.changed_since(since)
+            # None means that the registry no longer knows what changed since then, so that everything is compared.
             for name in sorted({*known, *(row.id for row in table)} if changed is None else set(changed)):
                 row = table.get(name)
                 if row is not None and known.get(name) is row:
@@ -448,6 +449,7 @@ class Lookup:
 
     async def _select(self, allowed: Allowed) -> View:
         view = self.directory.view(allowed)
+        # A part in each turn of the loop: a catalog may have many thousands of items.
         for _ in view.update():
             await asyncio.sleep(0)
         return view
@@ -457,11 +459,13 @@ class Lookup:
         policy, index = self._guard.policy, self.directory.index
         if not (policy.is_steady or self.directory.has_restricted or caller.chain.depth):
             return None
+        # Identity is enough: a reload of the policies replaces the rules as a whole.
         if self._viewed[0] is not index or self._viewed[1] is not policy.rules:
             self._viewed = (index, policy.rules)
             self._views.clear()
         # The last one used is the last to be dropped. Which instance a call belongs to makes no difference.
         key = (caller.principal, msgspec.structs.replace(caller.chain, run="", key=""))
+        # Without the caller itself, which the kept view would keep alive.
         view = self._views.pop(key, None) or self.directory.view(self.allows(DetachedCaller(*key)))
         self._views[key] = view
         if len(self._views) > _MAX_VIEWS:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from waypost.runtime.core import Core
 
 
+# All of them are one value of the store, which each change writes as a whole.
 MAX_HIDDEN: Final = 10_000
 _HIDDEN_KEY: Final = "all"
 _ATTEMPTS: Final = 10
@@ -231,6 +232,7 @@ def _check_arguments(tool: Capability, definition: Definition, arguments: Any) -
 def build_workflow(tool: Capability) -> Workflow:
     """The workflow of one capability."""
     hints = tool.definition.annotations if hasattr(tool.definition, "annotations") else None
+    # The tool itself says whether it may be run again when its outcome is unknown.
     harmless = isinstance(hints, dict) and bool(hints.get("readOnlyHint") or hints.get("idempotentHint"))
     title = tool.definition.title
     transition = Transition(

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import datetime
@@ -22,6 +23,8 @@ from waypost.identity.claims import (
     InsufficientScope,
     InvalidToken,
     TokenCache,
+    TrackedToken,
+    TrackedTokens,
     Verified,
     VerifierUnavailable,
 )
@@ -82,6 +85,9 @@ class Authentication:
         self._anonymous = copy(anonymous) if anonymous else None  # a copy: sessions are compared by identity
         self._verifier = None if oauth is None else oauth.verifier(clock)
         self._tokens = TokenCache(clock)
+        asks = None if oauth is None else oauth.introspection
+        self._tracked = None if asks is None else TrackedTokens(asks.remember, clock)
+        """The tokens that the issuer may call inactive before they expire."""
         self._verifying: Shared[Verified] = Shared()
         self._catching_up: Shared[None] = Shared()
         asked = () if oauth is None else oauth.required_scopes or oauth.scopes
@@ -137,10 +143,39 @@ class Authentication:
     def report_expired(self) -> None:
         """Report the keys and tokens that expired since the last call."""
         self.keys.lapse()
-        expired = self._tokens.pop_expired()
-        if expired and self.keys.on_change is not None:
-            # The principal stays: its client comes back with a fresh token, and finds its sessions and tasks.
-            self.keys.on_change([KeyChange(principal, principal, True) for principal in expired])
+        # The principal stays: its client comes back with a fresh token, and finds its sessions and tasks.
+        self._report([KeyChange(principal, principal, True) for principal in self._tokens.pop_expired()])
+
+    def find_due_tokens(self) -> list[TrackedToken]:
+        """The tokens in use that the issuer has to be asked about again: none without introspection."""
+        due = [] if self._tracked is None else self._tracked.find_due()
+        for tracked in due:
+            # The cache has no use for it any more, and would keep its principal in use.
+            self._tokens.discard(tracked.hashed)
+        return due
+
+    async def recheck(self, tracked: TrackedToken) -> bool:
+        """Ask the issuer about a token again, and end what is open for it as a new request would be refused.
+
+        Returns False if the issuer could not be asked; that is a refusal, too.
+        """
+        try:
+            await self._verified(tracked.token)
+        except Unauthorized as error:
+            self.refuse_tokens([tracked])
+            return error.status != 503
+        return True
+
+    def refuse_tokens(self, refused: Sequence[TrackedToken]) -> None:
+        """End what is open for tokens; the next request with one of them has it verified."""
+        assert self._tracked is not None
+        for tracked in refused:
+            self._tokens.discard(tracked.hashed)
+        self._report([change for tracked in refused for change in self._tracked.end(tracked)])
+
+    def _report(self, changes: Sequence[KeyChange]) -> None:
+        if changes and self.keys.on_change is not None:
+            self.keys.on_change(changes)
 
     def _set_anonymous(self, anonymous: Principal | None) -> None:
         """Accept anonymous callers with other rights, or not at all."""
@@ -169,6 +204,7 @@ class Authentication:
         principal = self.known(headers)
         given, catch_up = headers.get(b"authorization"), self.keys.catch_up
         if principal is None and given is not None and catch_up is not None and catch_up.is_due:
+            # Requests that arrive together read the keys once.
             await self._catching_up("keys", catch_up.read)
             principal = self._find(given)
         if principal is not None:
@@ -176,8 +212,8 @@ class Authentication:
         if self._anonymous is not None and self._ignores(headers[b"authorization"]):
             return self._anonymous
         token = self._presented(headers.get(b"authorization"))
-        # A key of a hub, even a revoked one, is never shown to an authorization server.
-        if self._verifier is None or token.startswith(PREFIX):
+        # A key of a hub, even a revoked or expired one, is never shown to an authorization server.
+        if self._verifier is None or token.startswith(PREFIX) or self.keys.has(token):
             raise Unauthorized(INVALID, challenge=self._token_challenge)
         return await self._verified(token)
 
@@ -224,6 +260,7 @@ class Authentication:
         verifier = self._verifier
         hashed = sha256(token.encode()).digest()
         try:
+            # A client that sends many requests at once has its token verified once.
             verified = await self._verifying(hashed, lambda: verifier.verify(token))
         except InsufficientScope:
             assert self.oauth is not None
@@ -231,10 +268,17 @@ class Authentication:
             raise Unauthorized(INSUFFICIENT, status=403, challenge=needed) from None
         except InvalidToken as error:
             _log.debug("A token was refused: %s", error)
+            # What is wrong with the token is only in the log.
             raise Unauthorized(INVALID, challenge=self._token_challenge) from None
         except VerifierUnavailable as error:
             _log.warning("A token was not checked: %s", error)
+            # Without a challenge: it would have clients throw away a token that may be valid.
             raise Unauthorized(UNAVAILABLE, status=503, challenge=None) from None
+        if self._tracked is not None:
+            verified, changes = self._tracked.accept(hashed, token, verified)
+            self._report(changes)
+            if excess := self._tracked.evict():
+                self.refuse_tokens(excess)
         return self._tokens.put(hashed, verified)
 
 
@@ -306,15 +350,84 @@ def _anonymous(given: settings.Anonymous | bool | None) -> Principal | Literal[F
     return Principal("anonymous", tuple(given.roles), tuple(given.permissions), tuple(given.scopes))
 
 
+MAX_CONCURRENT_RECHECKS: Final = 16
+
+
+class RecheckQueue:
+    """Checks tokens again, a few at a time, on the loop that it is created on.
+
+    `check` returns False if the issuer could not be asked, and ends what is open for a token that is refused. `refuse`
+    ends it without a question.
+    """
+
+    def __init__(
+        self, check: Callable[[TrackedToken], Awaitable[bool]], refuse: Callable[[Sequence[TrackedToken]], None]
+    ) -> None:
+        self._check = check
+        self._refuse = refuse
+        self._waiting: deque[TrackedToken] = deque()
+        self._queued: set[bytes] = set()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._failures = 0
+        """How many checks in a row failed, because the issuer could not be asked."""
+
+    def add(self, due: Sequence[TrackedToken], in_use: Container[int]) -> None:
+        """Check those of the tokens again that something is open for: whose principal's `id()` is in use."""
+        if not self._workers:
+            self._failures = 0
+        for tracked in due:
+            if tracked.hashed not in self._queued and any(id(one) in in_use for one in tracked.principals):
+                self._queued.add(tracked.hashed)
+                self._waiting.append(tracked)
+        for _ in range(min(len(self._waiting), MAX_CONCURRENT_RECHECKS - len(self._workers))):
+            worker = asyncio.get_running_loop().create_task(self._work())
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+
+    async def stop(self) -> None:
+        """Stop checking."""
+        self._waiting.clear()
+        workers = tuple(self._workers)
+        for worker in workers:
+            worker.cancel()
+        if workers:
+            await asyncio.wait(workers)
+
+    async def _work(self) -> None:
+        while self._waiting:
+            # Each question takes its whole time at an issuer that does not answer: the tokens that still wait would be
+            # accepted for minutes.
+            if self._failures >= MAX_CONCURRENT_RECHECKS:
+                refused = tuple(self._waiting)
+                self._waiting.clear()
+                self._queued.difference_update(one.hashed for one in refused)
+                _log.warning("%s tokens in use are refused: the authorization server cannot be asked", len(refused))
+                self._refuse(refused)
+                return
+            tracked = self._waiting.popleft()
+            try:
+                self._failures = 0 if await self._check(tracked) else self._failures + 1
+            finally:
+                self._queued.discard(tracked.hashed)
+
+
 EXPIRY_CHECK_INTERVAL_S: Final = 1.0
 
 
 class RevocationWatcher:
-    """Reports keys that are revoked, from any thread, and keys and tokens that expire."""
+    """Reports keys that are revoked, from any thread, and keys and tokens that expire or become inactive.
 
-    def __init__(self, auth: Authentication, report: Watcher) -> None:
+    `find_in_use` returns the `id()` of each principal that something is open for; only the tokens of those are checked
+    again. It is not called without introspection, nor before what is remembered of a token ends.
+    """
+
+    def __init__(
+        self, auth: Authentication, report: Watcher, find_in_use: Callable[[], Container[int]] = frozenset
+    ) -> None:
         self._auth = auth
         self._report = report
+        self._find_in_use = find_in_use
+        self._rechecks = RecheckQueue(auth.recheck, auth.refuse_tokens)
         self._loop = asyncio.get_running_loop()
         self._looking = self._loop.create_task(self._check_expiry())
         auth.watch(self._changed)
@@ -330,6 +443,7 @@ class RevocationWatcher:
         if self.is_here:  # else it ended with its loop
             self._looking.cancel()
             await asyncio.wait({self._looking})
+            await self._rechecks.stop()
 
     def _changed(self, changes: Sequence[KeyChange]) -> None:
         with suppress(RuntimeError):  # the loop is closed, and nothing is open there
@@ -340,3 +454,5 @@ class RevocationWatcher:
         while True:
             await asyncio.sleep(EXPIRY_CHECK_INTERVAL_S)
             self._auth.report_expired()
+            if due := self._auth.find_due_tokens():
+                self._rechecks.add(due, self._find_in_use())

@@ -11,6 +11,7 @@ import msgspec
 
 from waypost.capabilities.principals import Principal
 from waypost.errors import DefinitionError, WaypostError
+from waypost.identity.keys import KeyChange
 
 DEFAULT_LEEWAY_S: Final = 30.0
 """How far the clocks of an issuer and of this server may differ."""
@@ -65,6 +66,7 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
         """All scopes of a token, with those that they include."""
         found: dict[str, None] = {}
         waiting = [*_words(claims.get("scope")), *_words(claims.get("scp"))]
+        # The list grows while it is walked: a scope may imply one that implies others.
         for scope in waiting:
             if scope not in found:
                 found[scope] = None
@@ -78,6 +80,7 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidToken("The token names no subject.")
         client = next((claims[name] for name in ("client_id", "azp", "cid") if isinstance(claims.get(name), str)), None)
         return Principal(
+            # Two issuers may give one subject to different people.
             f"{issuer}|{subject}",
             roles=(*self.roles, *_words(_claim(claims, self.roles_claim))),
             permissions=(*self.permissions, *_words(_claim(claims, self.permissions_claim))),
@@ -109,6 +112,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         """
         if claims.get("iss") != self.issuer:
             raise InvalidToken("The token is from another issuer.")
+        # A string in `aud` is one audience, unlike a scope, which is words.
         if self.audiences.isdisjoint(_words(claims.get("aud"), separator=None)):
             raise InvalidToken("The token is for another audience.")
         expires = self._check_times(claims, now)
@@ -173,7 +177,7 @@ def _claim(claims: Any, name: str | None) -> Any:
 
 
 class TokenCache:
-    """Remembers whose token it was by the token's hash, as long as the verifier allows; the oldest gives way.
+    """Caches the principals of verified tokens by hash, as long as the verifier allows; the oldest is dropped first.
 
     What is open for a token has to end with it, also when it is no longer remembered here. So every principal that was
     handed out is tracked until its token ends, by a weak reference: one that nothing is open for costs nothing.
@@ -214,9 +218,103 @@ class TokenCache:
         self._known[hashed] = verified
         return principal
 
+    def discard(self, hashed: bytes) -> None:
+        """Remember the token with this hash no longer."""
+        self._known.pop(hashed, None)
+
     def pop_expired(self) -> list[Principal]:
         """The principals whose tokens ended since the last call."""
         now = self._clock()
+        # A copy: the garbage collector may remove entries at any moment.
         expired = [key for key, (_, ends) in self._ends.copy().items() if ends <= now]
         found = [self._ends.pop(key)[0]() for key in expired]
         return [principal for principal in found if principal is not None]
+
+
+MAX_TRACKED_TOKENS: Final = 20_000
+"""More than may have a session or a stream open by default (`server.maxSessions`, `limits.maxStreams`)."""
+MIN_RECHECK_INTERVAL_S: Final = 1.0
+_EVICTED_AT_ONCE: Final = 100
+
+
+class TrackedToken:
+    """A token that was accepted, when it was checked last, and the principals that were handed out for it."""
+
+    __slots__ = ("_principals", "checked_at", "hashed", "token")
+
+    def __init__(self, hashed: bytes, token: str) -> None:
+        self.hashed = hashed
+        self.token = token
+        self.checked_at = 0.0
+        self._principals: list[ref[Principal]] = []
+
+    @property
+    def principals(self) -> list[Principal]:
+        """The principals that are still in use, the newest last; more than one where its rights were changed."""
+        return [found for one in self._principals if (found := one()) is not None]
+
+    def add(self, principal: Principal) -> None:
+        """Add the principal with its rights from now on."""
+        self._principals = [ref(one) for one in (*self.principals, principal)]
+
+
+class TrackedTokens:
+    """Tracks accepted tokens while their principals are in use, the one that was checked longest ago first.
+
+    The token itself is held, because the issuer can be asked about nothing else. Principals are held by weak
+    references, so a token is forgotten some time after the last session and call that uses it.
+    """
+
+    def __init__(self, interval_s: float, clock: Callable[[], float], limit: int = MAX_TRACKED_TOKENS) -> None:
+        self._interval_s = max(interval_s, MIN_RECHECK_INTERVAL_S)
+        self._clock = clock
+        self._limit = limit
+        self._tracked: dict[bytes, TrackedToken] = {}
+
+    def __len__(self) -> int:
+        return len(self._tracked)
+
+    def accept(self, hashed: bytes, token: str, verified: Verified) -> tuple[Verified, list[KeyChange]]:
+        """Track a token that was just verified; returns what to remember of it, and what changes for what is open.
+
+        While its rights stay the same, a token keeps its principal: what is open is found by the principal's identity.
+        """
+        tracked = self._tracked.pop(hashed, None) or TrackedToken(hashed, token)
+        # Behind all others: `find_due` and `evict` begin with the one that was checked longest ago.
+        self._tracked[hashed] = tracked
+        tracked.checked_at = self._clock()
+        known = tracked.principals
+        if known and known[-1] == verified.principal:
+            return msgspec.structs.replace(verified, principal=known[-1]), []
+        tracked.add(verified.principal)
+        return verified, [_replace(one, verified.principal) for one in known]
+
+    def find_due(self) -> list[TrackedToken]:
+        """The tokens in use whose last check is no longer remembered."""
+        latest, due = self._clock() - self._interval_s, []
+        for tracked in tuple(self._tracked.values()):
+            if tracked.checked_at > latest:
+                break
+            if tracked.principals:
+                due.append(tracked)
+            else:
+                del self._tracked[tracked.hashed]
+        return due
+
+    def end(self, tracked: TrackedToken) -> list[KeyChange]:
+        """Forget a token that is refused from now on; returns the end of what is open for it."""
+        if self._tracked.get(tracked.hashed) is tracked:
+            del self._tracked[tracked.hashed]
+        # The principal stays: its client comes back with a fresh token, and finds its sessions and tasks.
+        return [KeyChange(principal, principal, True) for principal in tracked.principals]
+
+    def evict(self) -> list[TrackedToken]:
+        """The tokens that are too many, those first that were checked longest ago: nothing is open for most of them."""
+        excess = len(self._tracked) - self._limit
+        # Many at once: each time, all sessions are searched for what is open.
+        return list(self._tracked.values())[: excess + _EVICTED_AT_ONCE] if excess > 0 else []
+
+
+def _replace(was: Principal, now: Principal) -> KeyChange:
+    # What belongs to one principal never goes on as another, whatever the issuer says about a token later.
+    return KeyChange(was, now, False) if was.id == now.id else KeyChange(was, was, True)

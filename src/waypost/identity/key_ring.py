@@ -73,7 +73,7 @@ class KeyRing(Component):
 
     @property
     def is_due(self) -> bool:
-        """Whether no message would tell this replica at once that another has revoked a key."""
+        """Whether the bus is down, so that a key that another replica revokes is not announced here."""
         return self._bus is not None and self._bus.health != "ok"
 
     async def read(self) -> None:
@@ -125,6 +125,7 @@ class KeyRing(Component):
         known = None if found is None else _readable(found)
         if known is not None and known.is_good(self._clock()):
             raise StoreError(f"There is a key for {key_id} already; revoke it first.")
+        # Fenced by the version that was read: of two callers that create one id at the same time, one fails.
         await self._store.keys.put(key_id, msgspec.to_builtins(entry), 0 if found is None else found.version)
         self._refuse(key_id)
         self._accept(entry)
@@ -139,6 +140,7 @@ class KeyRing(Component):
             hint = did_you_mean(key_id, others, "; ") or "."
             raise UnknownCapability(f"There is no key for {key_id} that could be revoked{hint}")
         try:
+            # Refused here first: whatever becomes of the write, this process does not accept the key any longer.
             self._refuse(key_id)
         finally:  # even if a watcher fails
             entry = msgspec.structs.replace(known, revoked_at=self._clock())

@@ -55,6 +55,7 @@ def read_sign_in_token(token: str, hashed: bytes, now: float) -> bool:
 
 
 def _sign_token(body: str, hashed: bytes) -> str:
+    # Signed with the hash, because the hub does not keep the key itself.
     return hmac_digest(hashed, f"waypost sign-in {body}".encode(), "sha256").hex()
 
 
@@ -198,6 +199,10 @@ class Keys:
     def principal(self, key: str) -> Principal | None:
         """The principal of a key; `None` if it is unknown, revoked or expired."""
         return self.find(sha256(key.encode()).digest())
+
+    def has(self, key: str) -> bool:
+        """Whether this is one of the keys, expired or not."""
+        return sha256(key.encode()).digest() in self._entries
 
     def find(self, hashed: bytes) -> Principal | None:
         """Whose key has this SHA-256."""

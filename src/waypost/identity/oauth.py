@@ -56,7 +56,7 @@ class Shared(Generic[T]):
         if self._running.get(key) is task:
             del self._running[key]
         if not task.cancelled():
-            task.exception()  # all who waited may have been cancelled
+            task.exception()  # retrieved, or asyncio logs it where all callers were cancelled
 
 
 MAX_RESPONSE_BYTES: Final = 256 * 1024
@@ -104,6 +104,7 @@ async def fetch(
         sent["Content-Type"] = "application/x-www-form-urlencoded"
     method = "GET" if form is None else "POST"
     try:
+        # A redirect could take a token or the client's secret to another server.
         answer = await egress.request(method, url, sent, body, timeout_s, MAX_RESPONSE_BYTES, redirects=0)
     except ToolError as error:
         raise VerifierUnavailable(f"{_place(url)} cannot be read: {error}".removesuffix(".")) from None
@@ -173,6 +174,7 @@ class KeySet:
 
 def _algorithms(key: Any) -> tuple[str, ...]:
     """The algorithms that a key of a set may be used with."""
+    # A key set that publishes its private part (`d`) has given the key away.
     if not isinstance(key, dict) or "d" in key or key.get("use", "sig") != "sig":
         return ()
     operations = key.get("key_ops", ["verify"])
@@ -350,6 +352,7 @@ class JwtVerifier:
         algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ")
         if not isinstance(algorithm, str) or algorithm not in self._algorithms:
             raise InvalidToken("The token's algorithm is not allowed.")
+        # RFC 7515: a token with an extension that is critical and not understood is refused. None is understood here.
         if not isinstance(kid, str | None) or "crit" in header:
             raise InvalidToken("The token's header asks for something unknown.")
         if (kind.lower() if isinstance(kind, str) else kind) not in _TYPES:
@@ -401,6 +404,7 @@ class Introspection:
 
     def authorization(self) -> str:
         """The header with which this server names itself to the endpoint."""
+        # RFC 6749, section 2.3.1: both are form-encoded before they become Basic credentials.
         pair = f"{quote_plus(self.client_id)}:{quote_plus(self.client_secret)}"
         return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
@@ -427,6 +431,7 @@ class IntrospectionVerifier:
         )
         if claims.get("active") is not True:
             raise InvalidToken("The token is not active.")
+        # RFC 7662 makes `iss` optional; the answer came from the issuer's own endpoint.
         claims.setdefault("iss", self._terms.issuer)
         return self._terms.accept(claims, self._clock(), self._asked.remember)
 
@@ -483,6 +488,7 @@ class OAuthSettings:
             raise DefinitionError("The OAuth resource must be a URL without query and fragment.")
         console = () if self.console is None else self.console.scopes
         for scope in (*self.scopes, *self.required_scopes, *console):
+            # Refresh tokens are a matter between the client and the issuer, so no resource asks for `offline_access`.
             if not _SCOPE.fullmatch(scope) or scope == "offline_access":
                 raise DefinitionError(f"There can be no scope {scope!r} here.")
 
@@ -500,6 +506,7 @@ class OAuthSettings:
     @property
     def metadata_paths(self) -> tuple[str, ...]:
         """The paths that answer with `metadata`."""
+        # RFC 9728 appends the path of the resource; clients that find nothing there look at the root.
         return tuple(dict.fromkeys((WELL_KNOWN, WELL_KNOWN + urlsplit(self.canonical).path)))
 
     def metadata(self) -> dict[str, Any]:
@@ -519,6 +526,7 @@ class OAuthSettings:
             audiences=audiences({self.resource, self.canonical, *self.audiences}),
             required_scopes=self.required_scopes,
             leeway=self.leeway,
+            # An issuer that is asked says itself whether a token is still active.
             needs_expiry=self.introspection is None,
             grants=self.grants,
         )

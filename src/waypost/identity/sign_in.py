@@ -108,6 +108,7 @@ class ProviderSignIn:
         """The person that the server signed in; `SignInFailed` for anything that is not in order."""
         if attempt is None or not hmac.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):
             raise SignInFailed("This sign-in was not begun in this browser, or took too long; begin again.")
+        # RFC 9207: where the server names itself, an answer that was obtained from another one is noticed.
         if answer.get("iss", self._oauth.issuer) != self._oauth.issuer:
             raise SignInFailed("The answer is from another authorization server; begin again.")
         if "error" in answer:
@@ -131,6 +132,7 @@ class ProviderSignIn:
         if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), attempt.nonce.encode()):
             raise SignInFailed("The ID token belongs to another sign-in; begin again.")
         audience = claims.get("aud")
+        # OpenID Connect Core, 3.1.3.7: of a token with several audiences, `azp` names the client it was issued to.
         is_shared = isinstance(audience, list) and len(audience) > 1
         if (is_shared or "azp" in claims) and claims.get("azp") != self._client.client_id:
             raise SignInFailed("The ID token is for another client.")

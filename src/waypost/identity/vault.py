@@ -31,6 +31,7 @@ class Vault:
         while True:
             found = await self._store.state.get(_scope(principal), connection)
             try:
+                # The last credential counts: where another was stored meanwhile, the next round replaces it.
                 await self._store.state.put(_scope(principal), connection, sealed, found.version if found else 0)
             except StaleVersion:
                 continue
@@ -100,4 +101,5 @@ def _scope(principal: str) -> str:
 
 
 def _binding(principal: str, connection: str) -> bytes:
+    # Authenticated with the credential: a row that is copied to another principal or connection cannot be opened.
     return msgspec.json.encode([principal, connection])

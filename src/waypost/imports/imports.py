@@ -197,6 +197,7 @@ class Imports(Listener, Component):
             self._upstreams.listener = self
         gone = [old for name, old in old_sources.items() if self._sources.get(name) is not old]
         kept = {selection.id for source in self._sources.values() for selection in source.selections}
+        # Clients are notified once, when everything is in its place.
         with self._registry.as_one_change():
             for source in gone:
                 source.refresh.cancel()
@@ -226,6 +227,7 @@ class Imports(Listener, Component):
                 sources[name] = old
                 continue
             made = sources[name] = Source(name, connection, wanted, digest_connection(connection))
+            # Only what is imported from the server has changed: what it listed still holds.
             if old is not None and old.digest == made.digest and old.manifest is not None:
                 made.update(old.manifest, old.pins)
                 made.subscriptions = old.subscriptions
@@ -279,6 +281,7 @@ class Imports(Listener, Component):
     async def _load_manifest(self, source: Source) -> None:
         if source.manifest is not None:
             return
+        # Where pins are damaged nothing is offered: listing the server fails at them, too, and says so.
         with suppress(msgspec.ValidationError):
             manifest = await self._manifests.get(source.name, source.digest)
             pins = None if manifest is None else await self._manifests.pins(source.name)
@@ -297,6 +300,7 @@ class Imports(Listener, Component):
 
     async def _refresh(self, source: Source) -> None:
         """Ask a server what it offers, or wait for the request that is under way."""
+        # Not awaited itself: a caller that is cancelled must not cancel the listing, for which others may wait too.
         await asyncio.wait({self._start_refresh(source)})
 
     def _start_refresh(self, source: Source) -> asyncio.Task[None]:

@@ -23,8 +23,9 @@ import msgspec
 import yaml
 from msgspec import Struct
 
+from waypost.capabilities.schemas.graph import resolve_pointer
 from waypost.capabilities.schemas.validators import Validator
-from waypost.config.findings import Finding, KeyPath
+from waypost.config.findings import Finding, KeyPath, quoted_file
 from waypost.config.models import Import, RestConnection
 from waypost.config.nodes import UNKNOWN, Composer, Node, Refused, events
 from waypost.errors import DefinitionError, ToolError
@@ -79,26 +80,20 @@ def follow_references(document: Data, value: Any, what: str) -> Data:
         reference = found.get("$ref")
         if reference is None:
             return found
-        value = resolve_pointer(document, reference)
+        value = require_target(document, reference)
     raise DefinitionError(f"{what} refers to itself, or from one reference to the next without an end")
 
 
-def resolve_pointer(document: Data, reference: Any) -> Any:
+def require_target(document: Data, reference: Any) -> Any:
     """The value that a reference inside the document points to."""
     if not isinstance(reference, str):
         raise DefinitionError("a reference is not text")
     if not reference.startswith("#/"):
         raise DefinitionError(f"the reference {reference[:100]!r} leads out of the document, and is not followed")
-    value: Any = document
-    for part in reference[2:].split("/")[:50]:
-        key = unquote(part).replace("~1", "/").replace("~0", "~")
-        if isinstance(value, list) and key.isdecimal() and len(key) < 6 and int(key) < len(value):
-            value = value[int(key)]
-        elif isinstance(value, dict) and key in value:
-            value = value[key]
-        else:
-            raise DefinitionError(f"the reference {reference[:100]!r} leads nowhere")
-    return value
+    found = resolve_pointer(document, unquote(reference[1:]))
+    if not found:
+        raise DefinitionError(f"the reference {reference[:100]!r} leads nowhere")
+    return found[0]
 
 
 class Schemas:
@@ -121,7 +116,7 @@ class Schemas:
         made: Data = {}
         while self._waiting:
             reference = self._waiting.pop()
-            made[self._names[reference]] = self._schema(resolve_pointer(self._document, reference), 0)
+            made[self._names[reference]] = self._schema(require_target(self._document, reference), 0)
         return made
 
     def _grow(self, depth: int) -> None:
@@ -139,6 +134,7 @@ class Schemas:
         made: Data = {}
         if "$ref" in found:
             made["$ref"] = self._reference(found["$ref"])
+            # OpenAPI 3.0 ignores what stands beside a reference.
             if self._is_old:
                 return made
         for word, value in found.items():
@@ -168,7 +164,7 @@ class Schemas:
 
     def _reference(self, reference: Any) -> str:
         if reference not in self._names if isinstance(reference, str) else True:
-            resolve_pointer(self._document, reference)
+            require_target(self._document, reference)
             plain = base = _NOT_IN_NAMES.sub("_", reference.rpartition("/")[2])[:60] or "schema"
             taken, number = set(self._names.values()), 2
             while plain in taken:
@@ -454,6 +450,7 @@ def fetch_document(connection: RestConnection, folder: Path) -> tuple[bytes, boo
         return before, False
     if before is None:
         kept.parent.mkdir(parents=True, exist_ok=True)
+        # In one step: other processes may read it at the same time.
         fresh = kept.with_suffix(f".{os.getpid()}")
         fresh.write_bytes(data)
         fresh.replace(kept)
@@ -508,12 +505,12 @@ def _read_file(file: str) -> bytes:
     try:
         # Opening a pipe or a device could block for ever.
         if not stat.S_ISREG(os.stat(file).st_mode):
-            raise DefinitionError("the document is not a regular file")
+            raise DefinitionError(f"the document {quoted_file(file)} is not a regular file")
         with open(file, "rb") as stream:
             data = stream.read(MAX_DOCUMENT_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "its name cannot be used"
-        raise DefinitionError(f"the document cannot be read: {reason.lower()}") from None
+        raise DefinitionError(f"the document {quoted_file(file)} cannot be read: {reason.lower()}") from None
     if len(data) > MAX_DOCUMENT_BYTES:
         raise DefinitionError(f"the document is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
     return data

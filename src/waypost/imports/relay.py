@@ -56,7 +56,7 @@ class Pages:
         self._notifying: set[asyncio.Task[None]] = set()
 
     def remember(self, connection: str, pages: Iterable[Any], ctx: Context) -> bool:
-        """Remember who was sent to pages of a server; returns whether a notification can follow."""
+        """Remember the session that was sent to pages of a server; returns whether a notification can follow."""
         if ctx.caller.version != V2025_11_25:  # other versions have no such notification
             return False
         known = [page_id for page in pages if (page_id := _page_id(page)) is not None]
@@ -122,12 +122,12 @@ async def ask_caller(ctx: Context, method: str, params: Mapping[str, Any], key: 
         raise RemoteError(error.message, error.code, error.data) from None
     except WaypostError as error:
         raise RemoteError(error.message, _REFUSED) from None
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         raise RemoteError(f"The parameters do not fit {method}.", -32602) from None
 
 
 class _Relay:
-    """What a server reports goes to the caller; `_ctx` is the request that waits for the call at the moment.
+    """Passes a server's reports on to the caller; `_ctx` is the request that waits for the call at the moment.
 
     Progress and log messages are sent one after the other; of too many, the oldest are dropped. A malformed one is
     ignored.
@@ -143,7 +143,7 @@ class _Relay:
         """Whether the client declared the capability for a request."""
         try:
             check_supported(self._ctx.caller.client_capabilities, to_question(self._ctx, method, params).needs)
-        except (WaypostError, AttributeError, TypeError, ValueError):
+        except (WaypostError, AttributeError, LookupError, TypeError, ValueError):
             return False
         return True
 
@@ -221,6 +221,7 @@ class ClientRelay(_Relay):
         asking = running_loop().create_task(ask_caller(self._ctx, method, params))
         self._asking.add(asking)
         try:
+            # Not awaited itself: `stop` cancels it, which must not look like a cancellation of this task.
             await asyncio.wait({asking})
         except asyncio.CancelledError:
             asking.cancel()

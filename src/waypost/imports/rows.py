@@ -286,6 +286,7 @@ _MAX_VALUES: Final = 100
 _INPUT_REQUIRED: Final = "input_required"
 _INVALID_PARAMS: Final = -32602
 _METHOD_NOT_FOUND: Final = -32601
+# Sessions have -32002 for this; 2026-07-28 has no code of its own and answers -32602.
 _NOT_FOUND: Final = (-32002, _INVALID_PARAMS)
 
 
@@ -554,6 +555,7 @@ class ForwardedRequest:
         try:
             await asyncio.gather(*asking.values())
             return {key: one.result() for key, one in asking.items()}
+        # None of them may outlive the request, which an exception ends where a stateless client has to be asked.
         finally:
             for one in asking.values():
                 one.cancel()

@@ -81,6 +81,7 @@ def noun_of_key(key: str) -> str:
 
 def pinned_part(definition: Mapping[str, Any], noun: str = TOOL, recipe: int = RECIPE) -> Data:
     """The entries of a definition that its pin covers."""
+    # `_meta`, which the first recipe does not cover, is the last entry.
     entries = PINNED[noun] if recipe > 1 else PINNED[noun][:-1]
     return {key: definition[key] for key in entries if definition.get(key) is not None}
 
@@ -161,6 +162,7 @@ def is_hidden(letter: str) -> bool:
     """Whether a character is drawn as nothing, or changes how others are drawn."""
     if letter in _PLAIN:
         return False
+    # Variation selectors and tag characters can carry a whole text that a model reads and a person does not see.
     if letter in _BLANK or "\ufe00" <= letter <= "\ufe0e" or "\U000e0000" <= letter <= "\U000e0fff":
         return True
     return not letter.isprintable() and unicodedata.category(letter) in _HIDDEN_CATEGORIES
@@ -311,6 +313,7 @@ class Manifests:
             if entry is not None and entry.value == plain:
                 return
             try:
+                # Only pins have a revision, by which replicas notice approvals.
                 await state.put(scope, name, plain, 0 if entry is None else entry.version, counted=scope == PINS)
             except StaleVersion:
                 if attempt == _MAX_ATTEMPTS - 1:
@@ -458,6 +461,7 @@ class Source:
         """Why a tool must not be called by the server's own name for it; empty when it may be."""
         if all(one.trust != "quarantine" for one in self.imports):
             return ""
+        # Fail closed: of a server that was never listed nothing is approved.
         if self.manifest is None:
             return f"What {self.name} offers is not known, so {tool} cannot be trusted: {self.error}"
         if tool in self.held:
@@ -477,6 +481,7 @@ def build_manifest(source: Source, offered: Offers) -> tuple[Manifest, list[str]
     found = Manifest(
         source.digest,
         pick("tool", offered.tools),
+        # The time of the last change, so that an unchanged manifest is equal to the one before.
         0.0 if before is None else before.at,
         pick("prompt", offered.prompts),
         pick("resource", offered.resources),

@@ -37,6 +37,7 @@ def open_session(lookup: Lookup, allow_private: bool, tls: ssl.SSLContext | None
             limit=_MAX_CONNECTIONS,
         ),
         timeout=aiohttp.ClientTimeout(total=None),
+        # All callers share the session: a cookie set for one must not be sent for another.
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": f"waypost/{__version__}", "Accept-Encoding": "gzip"},
         # aiohttp bounds what it unpacks only in recent versions.
@@ -128,6 +129,7 @@ class _Gunzip:
         """The next bytes; what lies beyond `most` is dropped, since the caller gives up then."""
         out = bytearray()
         while packed and len(out) < most:
+            # A gzip body may have several members, one after the other.
             if self._stream.eof:
                 self._stream = zlib.decompressobj(wbits=31)
             self._fed = True

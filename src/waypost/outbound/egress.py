@@ -32,6 +32,7 @@ Lookup = Callable[[str, int], Awaitable[list[str]]]
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# They decide where a message ends or belong to the connection: a caller that sets them could smuggle in a request.
 _RESERVED_HEADERS: Final = frozenset(
     (
         *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"),
@@ -49,6 +50,7 @@ _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 # `is_global` differs between Python versions for these, so they are named here.
 _RESERVED_V4: Final = tuple(ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24"))
+# The only range from which addresses of the internet are allocated.
 _PUBLIC_V6: Final = ip_network("2000::/3")
 _RESERVED_V6: Final = tuple(ip_network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
 _NAT64: Final = ip_network("64:ff9b::/96")
@@ -86,6 +88,7 @@ def check_url(text: str, allow_private: bool) -> URL:
     url = _parse(text)
     if url.scheme not in ("http", "https"):
         raise EgressRefused("Only http and https URLs are fetched.")
+    # What stands before `@` can pass for the host, and parsers disagree about where it ends.
     if "@" in urlsplit(text).netloc:
         raise EgressRefused("A URL with a user name or password is not fetched.")
     host = url.raw_host or ""
@@ -120,6 +123,7 @@ def _parse_literal(host: str) -> IPv4Address | IPv6Address | None:
         return _parse_address(host)
     if not _NAME.fullmatch(host):
         raise EgressRefused("The host of the URL is not a name or an address.")
+    # Resolvers take `127.1` and `0x7f000001` for addresses, although they have the form of names.
     if _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
         return _parse_address(host)
     return None
@@ -269,9 +273,11 @@ class Redirect:
 def _redirect_request(request: EgressRequest, status: int, url: URL) -> EgressRequest:
     """The request that a redirect asks for."""
     if request.url.scheme == "https" and url.scheme != "https":
+        # What was sent encrypted must not be sent again in clear.
         raise EgressRefused("A redirect from https to http is not followed.")
     if url.origin() != request.url.origin():
         request = replace(request, headers=_filter_headers(request.headers, lambda name: name in _SAFE_HEADERS))
+    # As browsers do; 307 and 308 repeat the request as it was.
     if (status == 303 and request.method != "HEAD") or (status in (301, 302) and request.method == "POST"):
         headers = _filter_headers(request.headers, lambda name: name not in _BODY_HEADERS)
         request = replace(request, method="GET", body=None, headers=headers)

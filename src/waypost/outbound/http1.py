@@ -245,6 +245,7 @@ class Connection(asyncio.Protocol):
         data = request.data
         if self._proxied is not None:
             origin, login = self._proxied
+            # The request line to a proxy has the whole URL.
             verb, target, rest = data.split(b" ", 2)
             data = b"%b %b%b %b" % (verb, origin, target, rest.replace(b"\r\n", b"\r\n" + login, 1))
         self._transport.write(data)
@@ -257,7 +258,7 @@ class Connection(asyncio.Protocol):
         if running_loop().time() - self.idle_since < _FRESH_S:
             return True
         # The server may have closed the connection while the loop was busy with other things. A request sent then
-        # would fail without anyone knowing whether the server had acted on it, so the kernel is asked first.
+        # would fail, and whether the server had acted on it would be unknown, so the kernel is asked first.
         poll = select.poll()
         poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not poll.poll(0)
@@ -386,6 +387,7 @@ class Connection(asyncio.Protocol):
         # Kept only if both sides agree where the response ended, and the server has read the whole request.
         can_go_on = is_clean and not self._has_surplus and response.keeps_alive
         if can_go_on and not transport.is_closing() and not transport.get_write_buffer_size():
+            # Before the request ends: a handler that sends the next one at once finds this connection.
             self._on_free(self)
         else:
             transport.abort()

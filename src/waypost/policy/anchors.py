@@ -114,6 +114,7 @@ async def _request_stamp(url: str, message: bytes) -> bytes:
 
     query = tsp.TimestampRequestBuilder().data(message).hash_algorithm(tsp.HashAlgorithm.SHA256).build()
     headers = {"Content-Type": "application/timestamp-query"}
+    # An operator chose the address, which may be in a private network.
     egress = Egress(allow_private=True)
     try:
         answer = await egress.request("POST", url, headers, query.as_bytes(), REQUEST_TIMEOUT_S, MAX_RESPONSE_BYTES)
@@ -121,6 +122,7 @@ async def _request_stamp(url: str, message: bytes) -> bytes:
         await egress.close()
     if answer.status != 200:
         raise ValueError(f"the authority answered {answer.status}")
+    # The nonce shows that the response was made for this request, and is not an old one that was sent again.
     if _check_stamp(answer.body, message, None).tst_info.nonce != query.nonce:
         raise ValueError("the response is to another request")
     return answer.body

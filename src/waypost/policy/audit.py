@@ -165,6 +165,7 @@ class HeadFiles:
             fresh = self._directory / f"{head.chain}.new"
             with open(fresh, "wb", opener=_private) as file:
                 file.write(_encode(head))
+            # A rename is atomic: a reader never finds a part of a head.
             fresh.replace(fresh.with_suffix(".json"))
         except OSError as error:
             if not self._has_failed:
@@ -218,6 +219,7 @@ class AuditChains:
         audit = self._store.audit
         if self._last is None:
             if not self._beginning:
+                # The first use reads the secret of the hub, or creates its file.
                 await asyncio.to_thread(lambda: self._macs)
                 self._beginning = await self._begin(records[0].at)
             records = [*self._beginning, *records]
@@ -230,6 +232,7 @@ class AuditChains:
             except StaleVersion:
                 left = _behind(await audit.last(self._chain), entries)
                 if left is None:
+                    # Another writer has the same chain. This one begins a new chain when the caller tries again.
                     self._chain, self._last, self._beginning = secrets.token_hex(8), None, []
                     raise
                 entries = left
@@ -237,10 +240,18 @@ class AuditChains:
         self._anchors.note(last)
         if self._max_bytes is not None and time.monotonic() >= self._prune_at:
             self._prune_at = time.monotonic() + PRUNE_INTERVAL_S
-            if freed := await audit.prune(self._max_bytes, self._make_checkpoint):
-                _log.warning("the audit is larger than %d bytes; the oldest %d were deleted", self._max_bytes, freed)
+            await self._prune(self._max_bytes)
         if self._files is not None:
             await asyncio.to_thread(self._files.write, self._sign(last))
+
+    async def _prune(self, max_bytes: int) -> None:
+        """Delete the oldest entries where all together are too large; a failure is logged."""
+        try:
+            if freed := await self._store.audit.prune(max_bytes, self._make_checkpoint):
+                _log.warning("the audit is larger than %d bytes; the oldest %d were deleted", max_bytes, freed)
+        except (StoreError, Busy) as error:
+            # Not raised: the records are durable by now, and a writer that sees a failure would write them again.
+            _log.warning("the audit may be larger than %d bytes; old entries were not deleted: %s", max_bytes, error)
 
     async def sweep(self) -> int:
         """Delete the entries that are older than the retention; returns how many."""
@@ -262,6 +273,7 @@ class AuditChains:
                 ends[chain] = (last.number, last.digest, last.at)
                 if last.digest == digest_of(last, None) != digest_of(last, mac):
                     unkeyed[chain] = ends[chain]
+        # A head shows that an earlier chain with a key has recorded the ends of those without one.
         has_key = bool(await audit.heads())
         if self._files is not None:
             has_key = has_key or bool(await asyncio.to_thread(self._files.read))
@@ -507,6 +519,7 @@ class AuditLog:
         while self._waiting:
             if len(self._waiting) < BATCH_RECORDS and not self._stopping:
                 await asyncio.sleep(BATCH_WINDOW_S)
+            # They stay in the queue until they are written: after a failure they are the first again, in their order.
             some = list(islice(self._waiting, BATCH_RECORDS))
             try:
                 await self._writer.write(some)
@@ -614,6 +627,7 @@ class _Check:
             if entry.digest != digest_of(entry, None):
                 return f"{place} was changed: its digest is wrong."
             end = self._unkeyed.get(entry.chain)
+            # Without the key, only entries that an entry with the key vouches for are accepted.
             if end is None or entry.number > end[0] or (entry.number == end[0] and entry.digest != end[1]):
                 return f"{place} was written without the hub's secret."
         if self._named.get((entry.chain, entry.number), set()) - {entry.digest}:

@@ -98,6 +98,7 @@ class CapabilityTokens:
                     raise TokenRefused("token belongs to another run")
                 run = value
             else:
+                # A caveat that is not understood may forbid this call, so it forbids all.
                 raise TokenRefused(f"unknown caveat {kind}")
         return Rights(granted or frozenset(), run)
 
@@ -113,6 +114,7 @@ class CapabilityTokens:
             parts = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
             claimed = base64.urlsafe_b64decode(given + "=" * (-len(given) % 4))
             _check_parts(parts)
+            # Only the canonical form: base64 and JSON have several spellings of the same parts.
             if _written(parts, claimed) != token:
                 raise TokenRefused
         except (ValueError, binascii.Error, msgspec.MsgspecError, RecursionError):

@@ -79,19 +79,21 @@ class PolicyGuard:
         """
         permit = Permit(name, caller, action)
         if self.audit is not None:
+            # Before the decision: no execution begins whose record could not be kept.
             self.audit.check_room()
             if arguments is not None:
                 try:
                     text = _encode(arguments)
                 except (TypeError, ValueError, RecursionError):  # what no client sends, but a handler may
                     text = repr(arguments).encode(errors="backslashreplace")
+                # Only a digest: arguments may hold secrets.
                 permit.digest = sha256(text).hexdigest()
         decision = self.decide(capability, name, caller)
         if not decision.allowed:
             if decision.lease is not None:
-                raise LeaseNeeded(decision.reason, decision.rule_type, decision.lease)
+                raise LeaseNeeded(decision.reason, decision.rule_type, decision.lease, decision.rule)
             self._record(permit, decision, "denied")
-            denial = PolicyDenied(decision.reason, decision.rule_type)
+            denial = PolicyDenied(decision.reason, decision.rule_type, decision.rule)
             # Whichever rule denied first: where one hides, the answer is that of a name that does not exist.
             policy = self.policy
             denial.is_hiding = policy.hides and policy.is_hidden(caller.principal, name, caller.chain)
@@ -139,12 +141,14 @@ class PolicyGuard:
     ) -> Decision:
         """Whether a caller may use a capability now, or at any time, and why not."""
         chain, principal = caller.chain, caller.principal
+        # The policy denies it, with or without rules.
         if chain.depth > MAX_CALL_DEPTH:
             return self.policy.decide(Question(principal, name, chain), counts=counts, steady=steady)
         if capability.permissions and capability.owner not in SKILLS:
             for permission in capability.permissions:
                 if permission not in principal.permissions:
-                    return Decision(False, f"permission '{permission}' is not granted to {principal.id}", "permissions")
+                    reason = f"permission '{permission}' is not granted to {principal.id}"
+                    return Decision(False, reason, rule="permissions", rule_type="permissions")
         if chain.token is not None:
             try:
                 rights = self.tokens.check(chain.token, depth=chain.depth, audience=AUDIENCE)
@@ -153,7 +157,7 @@ class PolicyGuard:
                     for permission in capability.permissions:
                         rights.require(permission)
             except TokenRefused as error:
-                return Decision(False, error.message, "capability token")
+                return Decision(False, error.message, rule="capability token", rule_type="capability_token")
         if not self.policy.rules:
             return ALLOWED
         return self.policy.decide(Question(principal, name, chain), counts=counts, steady=steady)
@@ -171,17 +175,18 @@ class PolicyGuard:
         """Raise `PolicyDenied` unless a running capability and all its callers have a permission."""
         reason = self._lack(capability, caller, permission)
         if reason is not None:
-            decision = Decision(False, reason, "permissions")
+            decision = Decision(False, reason, rule="permissions", rule_type="permissions")
         else:
             decision = self.policy.decide(Question(caller.principal, capability.id, caller.chain, permission))
         if not decision.allowed:
             self._record(Permit(capability.id, caller, permission), decision, "denied")
-            raise PolicyDenied(decision.reason, decision.rule_type)
+            raise PolicyDenied(decision.reason, decision.rule_type, decision.rule)
 
     def behind(self, capability: Capability, caller: Caller) -> Chain:
         """The chain of a call that a running capability makes."""
         chain = caller.chain
         if capability.owner != "dynamic":
+            # Without the idempotency key: two different calls of one handler must not look like a repetition.
             return msgspec.structs.replace(chain, caller=capability.id, type="core", depth=chain.depth + 1, key="")
         if chain.token is not None:
             token = self.tokens.narrow(chain.token, capability.permissions)

@@ -23,6 +23,7 @@ import msgspec
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, MAX_CALL_DEPTH, CallerType, Chain, Principal
 from waypost.errors import DefinitionError
 from waypost.execution.budgets import MAX_LEASES, Budgets, Lease, LeaseNeeded
+from waypost.kinds import name_types
 from waypost.suggestions import find_nearest
 
 MAX_WINDOWS: Final = 100_000
@@ -255,6 +256,7 @@ class SharedRateLimiter(RateLimiter):
         key, now = self._key(question), time.monotonic()
         lease = self._leases.get(key)
         if lease is None:
+            # A question that only explains leases nothing.
             if not counts or not self._config.max_calls:
                 return None if self._config.max_calls else self._exceeded
             lease = self._add_lease(key)
@@ -374,7 +376,13 @@ def decider(rule: Rule, clock: Callable[[], float] = time.time, budgets: Budgets
         if budgets is not None and isinstance(made, RateLimit):
             return SharedRateLimiter(made, clock, budgets, rule.name)
         return cast(Decider, made) if make is None else make(made, clock)
-    except (msgspec.ValidationError, ValueError) as error:
+    except msgspec.ValidationError as error:
+        # msgspec names the place behind what it says: "... - at `$.max_calls`".
+        said, _, place = name_types(str(error)).partition(" - at ")
+        said = re.sub(r"^Object missing required field (.+)$", r"the key \1 is missing", said)
+        where = f"{place.strip('`').removeprefix('$.')}: " if place else ""
+        raise DefinitionError(f"Policy {rule.name!r}: {where}{said[:1].lower()}{said[1:]}.") from None
+    except ValueError as error:
         raise DefinitionError(f"Policy {rule.name!r}: {error}.") from None
 
 
@@ -400,7 +408,11 @@ _Compiled = tuple[Rule, Decider]
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Whether a request is allowed; if not, the reason, the rule and its type."""
+    """Whether a request is allowed; if not, the reason, the rule and its type.
+
+    The reason is for callers. The rule and its type are for the audit and for operators: callers must not learn how an
+    operator divides the rules. A check that needs no rule has a name and a type of its own, such as `permissions`.
+    """
 
     allowed: bool
     reason: str = ""
@@ -459,18 +471,19 @@ class Policy:
     def decide(self, question: Question, *, counts: bool = True, steady: bool = False) -> Decision:
         """The answer, by rules that always say the same where it has to be steady; unless only explained, it counts."""
         if question.chain.depth > MAX_CALL_DEPTH:
-            return Decision(
-                False, f"chain depth {question.chain.depth} exceeds maximum {MAX_CALL_DEPTH}", "chain depth"
-            )
+            too_deep = f"chain depth {question.chain.depth} exceeds maximum {MAX_CALL_DEPTH}"
+            return Decision(False, too_deep, rule="chain depth", rule_type="chain_depth")
         for rule, one in self._of(question):
             try:
                 if not rule.applies_to(question) or (steady and not one.is_steady):
                     continue
                 reason = one.deny(question, counts)
             except LeaseNeeded as needed:
+                # The call waits for a lease and is then asked about from the first rule on, so it must not count twice.
                 self._uncount(question, one)
                 return Decision(False, needed.message, rule.name, rule.type, needed.lease)
             except Exception as error:
+                # A rule that fails denies.
                 _log.exception("the policy %s failed", rule.name)
                 reason = f"policy '{rule.name}' failed: {type(error).__name__}"
             if reason is not None:
@@ -495,9 +508,11 @@ class Policy:
 
     def _of(self, question: Question) -> tuple[_Compiled, ...]:
         """The rules that may deny something, to any principal."""
+        # Without the principal: there may be any number of them, and `applies_to` is asked each time.
         key = (question.capability, question.chain.type, question.permission)
         found = self._relevant.get(key)
         if found is None:
+            # Names that callers make up, such as URIs, must not fill the memory.
             if len(self._relevant) >= MAX_CACHED_QUESTIONS:
                 self._relevant.clear()
             found = self._relevant[key] = tuple(

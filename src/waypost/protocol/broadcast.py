@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,10 +15,12 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import ListKind, check_list
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change
-from waypost.errors import Busy
+from waypost.errors import Busy, InvalidParams
 from waypost.execution.limits import Shares
+from waypost.protocol.session import LegacySession
 from waypost.protocol.sessions import Sessions
 from waypost.protocol.streams import EventStream
+from waypost.settings import Limits
 from waypost.wire import messages
 from waypost.wire.messages import RequestId
 from waypost.wire.params import SUBSCRIPTION_ID, ListenFilter
@@ -40,11 +43,59 @@ class Subscription(msgspec.Struct, eq=False):
     wants: ListenFilter
     stream: EventStream
     principal: Principal
+    uris: frozenset[str] = frozenset()
+    """The URIs of `wants`: every update of a resource looks here, whatever number a client sent."""
+    is_client: bool = True
+    """Whether an MCP client reads it, and not a page of the console."""
 
     def notify(self, method: str, **params: Any) -> None:
         """Send a notification that names the subscription it belongs to."""
         tagged = {"_meta": {SUBSCRIPTION_ID: self.request_id}, **params}
         self.stream.append(messages.notification(method, tagged))
+
+
+_MAX_SUBSCRIPTIONS: Final = 10_000
+
+
+class SubscriptionBudget:
+    """How many bytes of URIs and ids each session and listen stream may be subscribed to, and all of them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limit = limits.max_subscription_bytes
+        self._shares = Shares(limits.max_total_subscription_bytes)
+        self._held: dict[object, tuple[str, int]] = {}
+
+    def charge(self, holder: object, principal: Principal, names: Collection[str]) -> None:
+        """Count the names that a session or stream asks for in place of those it had; refuses too many."""
+        # Memory is bounded here, so each string counts with its overhead, which for a short URI is more than its text.
+        needed = sum(map(getsizeof, names))
+        if len(names) > _MAX_SUBSCRIPTIONS:
+            raise InvalidParams(f"A client may subscribe to {_MAX_SUBSCRIPTIONS} resources and tasks; ask for less.")
+        if needed > self._limit:
+            raise InvalidParams(
+                f"The URIs and ids to subscribe to take {needed} bytes, more than {self._limit} (maxSubscriptionBytes)."
+            )
+        held = self._held.get(holder, ("", 0))[1]
+        # Only growth can be refused: a client that is over its share may still unsubscribe.
+        if needed > held and not self._shares.try_take(principal.id, needed - held):
+            raise Busy(
+                f"Clients are subscribed to {self._shares.total} bytes of URIs and ids already "
+                "(maxTotalSubscriptionBytes); try again later."
+            )
+        if needed > held:
+            self._held[holder] = (principal.id, needed)
+        else:
+            self.count(holder, principal, names)
+
+    def count(self, holder: object, principal: Principal, names: Collection[str]) -> None:
+        """Count names without a refusal: those of a session that was stored, or none."""
+        owner, held = self._held.pop(holder, ("", 0))
+        if held:
+            self._shares.give_back(owner, held)
+        needed = sum(map(getsizeof, names))
+        if needed:
+            self._shares.take(principal.id, needed)
+            self._held[holder] = (principal.id, needed)
 
 
 class Broadcast:
@@ -55,9 +106,9 @@ class Broadcast:
         sessions: Sessions,
         announces: Callable[[str], bool],
         can_see: Callable[[Principal, str], bool],
-        streams: Shares,
+        limits: Limits,
     ) -> None:
-        self._streams = streams
+        self._streams = Shares(limits.max_streams)
         """The open streams of notifications: GET streams of sessions, and `subscriptions/listen`."""
         self._sessions = sessions
         self._announces = announces
@@ -67,20 +118,28 @@ class Broadcast:
         """The loop that serves the clients."""
         self._batched: set[ListKind] | None = None
         self.on_subscriptions_changed: Callable[[], None] | None = None
-        sessions.on_subscriptions = self.subscriptions_changed
+        self.budget = SubscriptionBudget(limits)
+        sessions.on_subscriptions = self._count_session
 
     @contextmanager
-    def hold_stream(self, principal: Principal) -> Iterator[None]:
-        """Count a stream of notifications while it is open; `Busy` when its principal has too many."""
+    def hold_stream(self, principal: Principal, names: Collection[str] = ()) -> Iterator[None]:
+        """Count a stream and what it is subscribed to while it is open; `Busy` when its principal has too many."""
         if not self._streams.try_take(principal.id):
             raise Busy(f"{self._streams.total} streams are open already (maxStreams); try again later.")
+        holder = object()
         try:
+            self.budget.charge(holder, principal, names)
             yield
         finally:
+            self.budget.count(holder, principal, ())
             self._streams.give_back(principal.id)
 
     def __len__(self) -> int:
         return len(self._subscriptions)
+
+    def count_clients(self) -> int:
+        """How many streams MCP clients listen on."""
+        return sum(one.is_client for one in self._subscriptions)
 
     def subscribe(self, subscription: Subscription) -> Callable[[], None]:
         """Send to a listen stream until the returned function is called."""
@@ -93,6 +152,10 @@ class Broadcast:
 
         return end
 
+    def _count_session(self, session: LegacySession, uris: Collection[str]) -> None:
+        self.budget.count(session, session.principal, uris)
+        self.subscriptions_changed()
+
     def subscriptions_changed(self) -> None:
         """Call `on_subscriptions_changed`: the subscribed resources may be others now."""
         if self.on_subscriptions_changed is not None:
@@ -100,7 +163,7 @@ class Broadcast:
 
     def subscribed_uris(self) -> set[str]:
         """The resources that any client is subscribed to."""
-        lists = [one.wants.resource_subscriptions for one in self._subscriptions]
+        lists = [one.uris for one in self._subscriptions]
         return {uri for uris in (*lists, *(session.subscriptions for session in self._sessions)) for uri in uris}
 
     def registry_changed(self, change: Change, shows: Callable[[Principal, Capability], bool]) -> None:
@@ -112,6 +175,7 @@ class Broadcast:
         for kind in sorted(kinds):
             rows = [row for row in change.rows if _LIST_OF[row.kind] == kind]
 
+            # The default argument binds the rows of this kind: the function may run after the loop has gone on.
             def is_affected(principal: Principal, rows: list[Capability] = rows) -> bool:
                 return any(shows(principal, row) for row in rows)
 
@@ -152,12 +216,17 @@ class Broadcast:
         for kind in sorted(set(_LIST_OF.values())) if differing else ():
             self._list_changed(kind, lambda principal: id(principal) in differing)
 
+    def principals(self) -> list[Principal]:
+        """The principals of the listen streams."""
+        return [subscription.principal for subscription in self._subscriptions]
+
     def close(self) -> None:
         """End every listen stream."""
         for subscription in tuple(self._subscriptions):
             subscription.stream.close()
 
     def _on_loop(self, action: Callable[[], None]) -> None:
+        # Without a loop that serves clients there are no streams to write to.
         if self.loop is None or self.loop.is_closed():
             return
         try:
@@ -189,8 +258,7 @@ class Broadcast:
             if uri in session.subscriptions and self._can_see_all(session.principal, uris):
                 session.push(message)
         for subscription in tuple(self._subscriptions):
-            wanted = uri in subscription.wants.resource_subscriptions
-            if wanted and self._can_see_all(subscription.principal, uris):
+            if uri in subscription.uris and self._can_see_all(subscription.principal, uris):
                 subscription.notify(method, uri=uri)
 
     def _can_see_all(self, principal: Principal, uris: Sequence[str]) -> bool:

@@ -53,6 +53,7 @@ class Connection:
             self._receive_one_way(message)
         elif modern.is_modern_request(message):
             exchange = Exchange(message.id, V2026_07_28, self)  # type: ignore[arg-type]  # requests have one
+            # Entered before its task runs: the next line of the client's input may cancel it.
             self._modern_requests[exchange.request_id] = exchange
             task = self._spawn(self._answer_modern(message, exchange))
             if message.method == _LISTEN:
@@ -120,6 +121,7 @@ class Connection:
             if outcome is not None:
                 self._write(outcome.payload)
         finally:
+            # A client may have used the id again meanwhile: then the entry belongs to the later request.
             if self._modern_requests.get(exchange.request_id) is exchange:
                 del self._modern_requests[exchange.request_id]
 
@@ -130,7 +132,7 @@ class Connection:
             legacy.receive(self._engine, self._session, message, self)
 
     def _receive_batch(self, data: bytes) -> None:
-        batch = legacy.read_batch(self._session, data, self._max_depth)
+        batch = legacy.read_batch(self._session, messages.parse_batch(data, self._max_depth), self._max_depth)
         for message in batch.one_way:
             self._receive_one_way(message)
         if batch.wants_answer and self._session is not None:

@@ -15,7 +15,6 @@ from waypost.capabilities.context import Caller, Context, Pausable, Services
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change, Registry
 from waypost.errors import CallError, StoreError, WaypostError
-from waypost.execution.limits import Shares
 from waypost.execution.pipeline import Pipeline
 from waypost.loops import maybe_await
 from waypost.protocol.broadcast import Broadcast
@@ -138,6 +137,7 @@ class ServerProfile:
         """Whether this server has a capability, so that its methods exist."""
         if self._is_configured:
             declared = self.host.server_capabilities() or {}
+            # Where skills are declared and nothing serves them, their methods do not exist.
             is_there = capability != "skills" or self.skills is not None
             return is_there and (
                 capability in declared or _EXTENSIONS.get(capability) in declared.get("extensions", {})
@@ -231,9 +231,7 @@ class Engine:
         liveness = Liveness(self)
         self.sessions = Sessions(self, liveness, idle=idle, limit=server.max_sessions, limits=settings.limits)
         self.tasks = Tasks(self, liveness, limit=server.max_tasks)
-        self.broadcast = Broadcast(
-            self.sessions, self.profile.announces, self.can_see_resource, Shares(settings.limits.max_streams)
-        )
+        self.broadcast = Broadcast(self.sessions, self.profile.announces, self.can_see_resource, settings.limits)
         self.seal = Seal(secret)
         self.large_results = LargeResults(store, server.max_result_bytes)
         self._background: set[asyncio.Task[Any]] = set()
@@ -247,6 +245,7 @@ class Engine:
 
     def start(self, *sweeps: Callable[[], Awaitable[Any]]) -> None:
         """Begin to notify clients of changes, and to run `sweeps` at times; call it on the loop that serves them."""
+        # A hub can be started again on another loop, as by a second `asyncio.run`; its sweeper ended with the old one.
         if self._stop_listening is not None and self.broadcast.loop is asyncio.get_running_loop():
             return
         self.broadcast.loop = asyncio.get_running_loop()
@@ -269,6 +268,7 @@ class Engine:
             self.sessions.close(session, "shutdown")
         while self._background:  # work that ends may start more
             await asyncio.wait(self._background)
+        # Last: while a task still writes its end, its holder must be alive, or another replica takes it over.
         await self.tasks.leave()
 
     def end_streams(self) -> None:
@@ -298,12 +298,23 @@ class Engine:
 
     def apply_key_changes(self, changes: Sequence[KeyChange]) -> None:
         """End the sessions, streams, calls and tasks of revoked keys, and give others their new rights."""
+        # By identity, because several keys may share the id of a principal, and only one of them may be revoked.
         by_identity = {id(change.was): change for change in changes}
         self.sessions.apply_key_changes(by_identity)
         self.broadcast.apply_key_changes(by_identity)
         self._apply_to_running(by_identity)
         # Requests without a session are tracked only after a moment, so those that just began are looked at again.
         asyncio.get_running_loop().call_later(_IN_FLIGHT_AFTER_S, self._apply_to_running, by_identity)
+
+    def find_principals_in_use(self) -> set[int]:
+        """The `id()` of each principal that a stream, call or task of this process is open for."""
+        principals = [exchange.principal for exchange in in_flight_requests()]
+        principals += self.broadcast.principals()
+        principals += self.tasks.principals()
+        for session in self.sessions:
+            if session.is_busy:
+                principals += session.principals_in_use()
+        return {id(principal) for principal in principals}
 
     def _apply_to_running(self, changes: Mapping[int, KeyChange]) -> None:
         apply_key_changes(in_flight_requests(), changes)

@@ -80,6 +80,7 @@ class Exchange:
         self.outlet: Outlet = outlet
         self.meta = NO_META
         self.asker: Asker | None = None
+        # A client of 2026-07-28 gets log messages only where its request names a level.
         self._level = SILENT
         self.principal = ANONYMOUS
         self.chain: Chain = FROM_OUTSIDE
@@ -192,8 +193,8 @@ class Exchange:
 
     async def _notify(self, message: bytes) -> None:
         await self.outlet.send(message)
-        # Nothing else may have to wait in a handler that sends one message after the other: without a reader, sending
-        # never does. The loop would serve no other client until the handler ends.
+        # Sending need not wait, and never does on a stream whose reader has left: a handler that only sends would keep
+        # the loop from all other clients until it ends.
         await asyncio.sleep(0)
 
     async def close_stream(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -52,6 +52,7 @@ async def initialize(
             version, given.client_info, given.capabilities, principal, attached, log_level
         )
     except Exception as error:
+        # No version is agreed on yet.
         return None, error_response(error, request_id, LATEST_LEGACY)
     return session, Response(messages.result(request_id, messages.encode(_initialize_result(engine, session))))
 
@@ -102,10 +103,14 @@ async def answer(engine: Engine, session: LegacySession, message: Message, excha
                 raise
             return error_response(error, request_id, session.version)
     finally:
+        # A task that the handler left behind may go on to report progress, and none may follow the response.
         exchange.outlet = CLOSED_OUTLET
+        # A client may have used the id again meanwhile: then the later request can still be cancelled.
         if session.running.get(request_id) is exchange:
             del session.running[request_id]
-    return SESSION_ENDED.to_response(request_id) if session.ended else exchange.cancelled_response()
+    # A client that cancelled waits for no response; one whose session ended, or whose key was revoked, does.
+    is_session_over = session.ended and not exchange.revoked
+    return SESSION_ENDED.to_response(request_id) if is_session_over else exchange.cancelled_response()
 
 
 def error_response(error: Exception, request_id: RequestId | None, version: str) -> Response:
@@ -180,6 +185,7 @@ class Batch(msgspec.Struct):
     requests: list[Message]
     one_way: list[Message]
     errors: list[bytes]
+    # Not shared: msgspec gives each instance an empty list of its own.
     answers: list[asyncio.Task[Response | None]] = []
 
     @property
@@ -188,12 +194,12 @@ class Batch(msgspec.Struct):
         return bool(self.requests or self.errors)
 
 
-def read_batch(session: LegacySession | None, data: bytes, max_depth: int) -> Batch:
-    """The batch in `data`; `ProtocolError` for other versions than 2025-03-26, the only one with batches."""
+def read_batch(session: LegacySession | None, parts: Sequence[bytes], max_depth: int) -> Batch:
+    """The batch of messages; `ProtocolError` for other versions than 2025-03-26, the only one with batches."""
     if session is None or session.version != V2025_03_26:
         raise InvalidRequest("Batches are part of version 2025-03-26 only; send one message at a time.")
     batch = Batch([], [], [])
-    for part in messages.parse_batch(data, max_depth):
+    for part in parts:
         try:
             message = messages.parse(part, max_depth)
         except ProtocolError as error:
@@ -223,8 +229,8 @@ def answer_stopped_batch(batch: Batch) -> bytes:
     return _encode_batch(
         batch,
         [
-            STOPPING.to_response(message.id) if answer_batch.cancelled() else answer_batch.result()  # type: ignore[arg-type]  # requests have one
-            for message, answer_batch in pairs
+            STOPPING.to_response(message.id) if task.cancelled() else task.result()  # type: ignore[arg-type]  # requests have one
+            for message, task in pairs
         ],
     )
 

@@ -52,7 +52,9 @@ class Lists:
         )
         self._by_name: tuple[int, list[Capability]] | None = None
         """The tools in the order of their portable names, at a revision of the registry."""
+        # Nothing removes a page when the registry changes: its revision shows that it is outdated.
         self._pages: dict[tuple[Kind, str, str | None], tuple[int, bytes]] = {}
+        # A capability that is replaced takes its encoded rows with it.
         self._encoded: WeakKeyDictionary[Capability, dict[tuple[str, str], bytes]] = WeakKeyDictionary()
 
     @property
@@ -73,7 +75,7 @@ class Lists:
         if kept is not None and kept[0] == revision:
             return kept[1]
         body = self.encode(kind, self.select(kind, cursor), version)
-        if len(self._pages) >= _MAX_CACHED_PAGES:
+        if len(self._pages) >= _MAX_CACHED_PAGES:  # clients choose cursors, so there may be any number of pages
             self._pages.clear()
         self._pages[kind, version, cursor] = (revision, body)
         return body
@@ -95,6 +97,7 @@ class Lists:
             if only is not None and capability.id not in only:
                 continue
             if len(items) == self._page_size:
+                # A cursor is the last name, not an offset: while the list changes, pages neither repeat nor skip items.
                 return Page(items, encode_cursor(self.name_of(items[-1])))
             items.append(capability)
         return Page(items)
@@ -129,6 +132,7 @@ class Lists:
 
     def _row(self, capability: Capability, version: str) -> bytes:
         definition = self._to_published(capability)
+        # By row, beside the cached pages: after a change of one tool of thousands, only that one is encoded again.
         kept = self._encoded.setdefault(capability, {})
         row = kept.get((version, definition.name))
         if row is None:

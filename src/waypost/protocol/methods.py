@@ -57,8 +57,8 @@ from waypost.wire.versions import V2026_07_28
 Item = TypeVar("Item", SkillEntry, ResourceDefinition)
 
 
+# The most that the specification allows in one response.
 _MAX_COMPLETIONS: Final = 100
-_MAX_SUBSCRIPTIONS: Final = 10_000
 
 
 class _ToolResult(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -69,6 +69,7 @@ class _ToolResult(msgspec.Struct, rename="camel", omit_defaults=True):
 
 async def call_tool(engine: Engine, given: params.CallTool, exchange: Exchange) -> Answer:
     """`tools/call`"""
+    # Most hubs have no tool that runs as a task; their calls are spared this lookup, which the pipeline repeats.
     tool = engine.registry.find_tool(given.name) if engine.registry.tools.tasked else None
     is_asked = tool is not None and (tool.mcp.task != "forbidden" or given.task is not UNSET)
     # A tool that the caller may not see must not show by how it runs; the pipeline refuses it.
@@ -81,14 +82,17 @@ async def call_tool(engine: Engine, given: params.CallTool, exchange: Exchange) 
         return await call_as_task(engine, tool, given, exchange, partial(_call_for_task, engine, given))
     try:
         if engine.hooks["tool_call"] is None:
+            # The result is only passed on, so JSON that came from elsewhere need not be parsed.
             result = await engine.pipeline.call(given.name, given.arguments or {}, exchange, keep_raw=True)
         else:
             result = await _run_call(engine, given, exchange, None)
+    # 2026-07-28 has an error code for this; in a session the model reads it in a result that is an error.
     except CapabilityNotSupported as error:
         if versions.is_modern(exchange.version):
             raise
         result = failure(error.message)
     except UnknownTool as error:
+        # The handler called another tool that does not exist: a suggestion for this one would mislead.
         if error.name != given.name:
             raise
         raise UnknownTool(error.message + suggest_tool(engine, given.name, exchange), error.name) from None
@@ -149,6 +153,7 @@ async def _run_call(engine: Engine, given: params.CallTool, exchange: Exchange, 
         if tool is not None:
             check_output(tool, result)
         return result
+    # A hook runs in place of the tool: what it raises is treated like an error of the tool.
     except (Exception, asyncio.CancelledError, SystemExit) as error:
         return error_result(given.name, error, engine.pipeline.secrets)
 
@@ -161,11 +166,13 @@ def to_tool_answer(result: Result, version: str) -> Answer:
     else:
         content = [downgrade.block(block, version) for block in result.content]  # type: ignore[arg-type]  # shaped before
         structured = downgrade.structured(result.structured, version)
+        # This version has no structured content for such a value, so the model gets it as text.
         if not content and structured is UNSET and result.structured is not None:
             content = [Text(encode_json(result.structured).decode())]
     body = _ToolResult(content, structured, result.is_error)
     try:
         return Answer(encode_json(body), result.meta)
+    # Lone surrogates have no UTF-8. They are rare, so content is only searched for them when encoding failed.
     except UnicodeEncodeError:
         body.content = replace_surrogates(msgspec.to_builtins(content))
         return Answer(encode_json(body), result.meta)
@@ -263,6 +270,7 @@ async def complete_argument(
         offered = () if target is None else target.mcp.choices.get(argument["name"], ())
         typed = str(argument["value"]).casefold()
         return _to_completion([value for value in offered if value.casefold().startswith(typed)])
+    # In place of the handler, so that it runs through the pipeline, with the rights and limits of its target.
     completer = msgspec.structs.replace(target, handler=target.mcp.completer, is_async=True)
     found: dict[str, Any] = await engine.pipeline.use(completer, argument, caller, engine.pipeline.timeout, "complete")
     return found
@@ -402,16 +410,17 @@ async def subscribe(engine: Engine, given: params.Uri, exchange: Exchange) -> An
     if len(given.uri) > MAX_URI_CHARACTERS:
         raise InvalidParams(f"A URI to subscribe to has at most {MAX_URI_CHARACTERS} characters.")
     _check_scopes(engine, given.uri, exchange)
-    if len(session_of(exchange).subscriptions) >= _MAX_SUBSCRIPTIONS:
-        raise InvalidParams(f"A session may subscribe to {_MAX_SUBSCRIPTIONS} resources; unsubscribe from some.")
-    session_of(exchange).subscriptions.add(given.uri)
+    session = session_of(exchange)
+    engine.broadcast.budget.charge(session, session.principal, session.subscriptions | {given.uri})
+    session.subscriptions.add(given.uri)
     engine.broadcast.subscriptions_changed()
-    await session_of(exchange).save()
+    await session.save()
     return EMPTY
 
 
 def _check_scopes(engine: Engine, uri: str, exchange: Exchange) -> None:
     """Refuse a resource that the caller's token does not reach; one that is not registered may come later."""
+    # A hidden resource is treated like one that does not exist: an error about scopes would confirm that it does.
     rows = [] if engine.is_hidden(exchange.principal, uri) else [row for row, _ in engine.registry.resources(uri)]
     granted = exchange.principal.scopes
     if rows and not any(row.is_open_to(granted) for row in rows):
@@ -422,9 +431,11 @@ async def unsubscribe(engine: Engine, given: params.Uri, exchange: Exchange) -> 
     """`resources/unsubscribe`"""
     if not engine.profile.offers_subscriptions:
         raise MethodNotFound("Method not found: resources/unsubscribe")
-    session_of(exchange).subscriptions.discard(given.uri)
+    session = session_of(exchange)
+    session.subscriptions.discard(given.uri)
+    engine.broadcast.budget.count(session, session.principal, session.subscriptions)
     engine.broadcast.subscriptions_changed()
-    await session_of(exchange).save()
+    await session.save()
     return EMPTY
 
 
@@ -444,21 +455,25 @@ async def discover(engine: Engine, _given: params.Params, _exchange: Exchange) -
 
 async def listen(engine: Engine, given: params.Listen, exchange: Exchange) -> Answer:
     """`subscriptions/listen`"""
+    # A revocation ends the streams that are open; one between authentication and here would miss this stream.
     engine.sessions.check_not_revoked(exchange.principal)
-    with engine.broadcast.hold_stream(exchange.principal):
+    asked = given.notifications
+    with engine.broadcast.hold_stream(exchange.principal, (*asked.resource_subscriptions, *asked.task_ids)):
         return await _follow_changes(engine, given, exchange)
 
 
 async def _follow_changes(engine: Engine, given: params.Listen, exchange: Exchange) -> Answer:
     granted = await _narrow_filter(engine, given.notifications, exchange)
     stream = EventStream("listen", _LISTEN_BACKLOG, engine.settings.limits.max_stream_bytes, is_resumable=False)
-    subscription = Subscription(exchange.request_id, granted, stream, exchange.principal)
+    uris, task_ids = frozenset(granted.resource_subscriptions), frozenset(granted.task_ids)
+    subscription = Subscription(exchange.request_id, granted, stream, exchange.principal, uris)
     tag = {SUBSCRIPTION_ID: exchange.request_id}
 
     def notify(record: TaskRecord) -> None:
-        if record.id in granted.task_ids:
+        if record.id in task_ids:
             subscription.notify("notifications/tasks", **detailed_task(record))
 
+    # Before the acknowledgement, so that no change falls between the two; the stream holds it until then.
     stops = (engine.broadcast.subscribe(subscription), engine.tasks.watch(notify))
     try:
         acknowledged = {"_meta": tag, "notifications": granted}
@@ -489,6 +504,7 @@ async def _find_own_tasks(engine: Engine, asked: list[str], exchange: Exchange) 
     require_extension(exchange)
     own = []
     for task_id in asked:
+        # Unknown tasks and those of other principals are left out alike.
         with suppress(InvalidParams):
             own.append((await engine.tasks.find(task_id, exchange.principal)).id)
     return own
@@ -572,6 +588,7 @@ def dispatch(
         raise MethodNotFound(f"Method not found: {shorten(name)}")
     else:
         work = method.run(engine, given, exchange)
+    # Without a span the method's own awaitable is returned: no further coroutine per request.
     return _trace(name, given, work, exchange) if tracing.SDK in modules else work
 
 

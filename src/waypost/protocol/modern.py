@@ -36,11 +36,14 @@ _MARK: Final = PROTOCOL_VERSION.encode()
 def is_modern_request(message: Message) -> bool:
     """Whether a message is of 2026-07-28, by the version in its `_meta`."""
     given = b"" if message.params is UNSET else bytes(message.params)
+    # A search in the bytes spares requests of sessions a second parse. Where JSON has escapes, which may stand for any
+    # character, only a parse shows the name.
     if _MARK not in given and b"\\" not in given:
         return False
     try:
         meta = message.read(params.Params).meta
     except InvalidParams:
+        # Its `_meta` is malformed; if it seems to be of 2026-07-28, it is refused in the form of that version.
         return _MARK in given
     return meta is not UNSET and meta.protocol_version is not UNSET
 
@@ -60,6 +63,7 @@ async def answer(
         if meta.log_level is not UNSET:
             level = parse_client_level(meta.log_level)
             exchange.log_level = level if engine.profile.offers("logging") else SILENT
+        # A client without capabilities cannot be asked anything, so the usual call needs no rounds.
         if isinstance(given, params.Round) and (meta.client_capabilities or given.request_state is not None):
             exchange.asker = rounds = _make_rounds(engine, name, given, exchange)
         done = await dispatch(engine, name, method, message.params, given, exchange)
@@ -81,6 +85,7 @@ async def answer(
             return _input_response(engine, rounds, request_id)
         return to_failure(error, V2026_07_28).to_response(request_id)
     except BaseException as error:
+        # `InputNeeded` is no `Exception`, and may come in a group of exceptions.
         if rounds is None or not is_input_needed(error):
             raise
         return (
@@ -120,6 +125,9 @@ def admit(
         # The envelope is checked first, as the specification orders; wrong parameters are reported after it.
         given, problem = message.read(params.Params), error
     if given.meta is UNSET or given.meta.protocol_version is UNSET:
+        named = (headers or {}).get(VERSION, b"").decode("latin-1")
+        if named and named not in engine.profile.versions:
+            raise _unsupported_version(engine, named)
         raise InvalidParams(f"params._meta must carry {PROTOCOL_VERSION}.")
     if given.meta.client_capabilities is UNSET:
         raise InvalidParams(f"params._meta must carry {CLIENT_CAPABILITIES}.")
@@ -127,12 +135,10 @@ def admit(
     if headers is not None:
         check_headers(headers, version, name, _find_subject(method, message, given))
     if version not in engine.profile.modern_versions:
-        raise UnsupportedVersion(
-            f"Protocol version {shorten(version)} is not supported here.",
-            {"supported": list(engine.profile.versions), "requested": shorten(version)},
-        )
+        raise _unsupported_version(engine, version)
     if headers is not None and engine.registry.tools.headed and name == "tools/call" and problem is None:
         tool = engine.registry.find_tool(given.name)
+        # An error about a header must not reveal a tool that is hidden from the caller.
         if tool is not None and tool.mcp.headers and engine.can_see(principal, tool):
             check_parameter_headers(headers, tool, given.arguments or {})
     if method is not None and not (method.capability is None or engine.profile.offers(method.capability)):
@@ -142,6 +148,13 @@ def admit(
     if problem is not None:
         raise problem
     return method, given
+
+
+def _unsupported_version(engine: Engine, version: str) -> UnsupportedVersion:
+    return UnsupportedVersion(
+        f"Protocol version {shorten(version)} is not supported here.",
+        {"supported": list(engine.profile.versions), "requested": shorten(version)},
+    )
 
 
 def _find_subject(method: Method | None, message: Message, given: Any) -> str | None:
@@ -170,6 +183,7 @@ REPEATED_HEADER: Final = b"=?base64?given more than once?="
 def check_headers(headers: Mapping[bytes, bytes], version: str, method: str, name: str | None) -> None:
     """Refuse a request whose version, method or name differ between headers and body."""
     if (
+        # Most clients repeat the values as they are; only others need decoding.
         headers.get(VERSION) == version.encode()
         and headers.get(METHOD) == method.encode()
         and (name is None or headers.get(NAME) == name.encode())
@@ -233,6 +247,7 @@ def _find_argument(arguments: Mapping[str, Any], parameter: HeaderParameter) -> 
 
 def _matches(text: str, expected: Any, kind: str) -> bool:
     if kind == "integer" and isinstance(expected, (int, float)) and not isinstance(expected, bool):
+        # `1.0` is an integer in JSON Schema; Decimal compares integers exactly that a float cannot hold.
         return _NUMBER.fullmatch(text) is not None and Decimal(text) == expected
     if isinstance(expected, bool):
         return text == ("true" if expected else "false")

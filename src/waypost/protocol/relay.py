@@ -14,9 +14,8 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -31,27 +30,21 @@ from waypost.wire.messages import Message, encode
 if TYPE_CHECKING:
     from waypost.protocol.engine import Engine
     from waypost.protocol.session import LegacySession
+    from waypost.protocol.streams import StreamHost
 
 
 _log: Final = logging.getLogger(__name__)
 
 HEARTBEAT_S: Final = 1.0
+# Several intervals, because one late heartbeat must not have a process declared dead.
 HOLDER_TIMEOUT_S: Final = 4.0
 """After how long without a heartbeat a process counts as dead."""
-
-
-class LivenessHost(Protocol):
-    """What heartbeats need of the engine."""
-
-    @property
-    def store(self) -> Store: ...
-    def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
 
 
 class Liveness:
     """Writes heartbeats while this process runs a task, or a request whose stream a client may resume elsewhere."""
 
-    def __init__(self, host: LivenessHost) -> None:
+    def __init__(self, host: StreamHost) -> None:
         self.holder = secrets.token_hex(8)
         """The name of this process in the store."""
         self.relay: Relay | None = None
@@ -64,10 +57,17 @@ class Liveness:
 
     async def send(self) -> None:
         """Write a heartbeat, unless the last one was written just now."""
+        # Tasks and requests send heartbeats independently of each other; one row per process needs one of them.
         if time.monotonic() - self._sent_at > HEARTBEAT_S / 2:
             await self._host.store.open()  # only then the clock of the database is known
             await self._host.store.tasks.keep_holder(self.holder, self._host.store.now() + HOLDER_TIMEOUT_S)
             self._sent_at = time.monotonic()
+
+    async def announce(self) -> None:
+        """Be in the store before a client learns of this process: no other replica may take it for dead."""
+        if self._host.store.database.is_shared:
+            with suppress(StoreUnavailable):  # logged by what sends heartbeats while the request runs
+                await self.send()
 
     def request_opened(self) -> None:
         """Send heartbeats from now on, if other replicas share the store: the request of a stream is running."""
@@ -115,9 +115,9 @@ _REQUEST_TIMEOUT_S: Final = 5.0
 _LARGE: Final = "handed over"
 _KEEP_LARGE_S: Final = 60.0
 _MARK: Final = b"#"
+"""How the name of a large message begins; a message is JSON, which never begins so."""
 _KEY_BYTES: Final = 32
 _NONCE: Final = bytes(12)
-"""How the name of a large message begins; a message is JSON, which never begins so."""
 _QUESTION_ID: Final = re.compile(r"hub-([0-9a-f]{16})-[0-9a-f]{8}-[0-9]+")
 
 
@@ -159,6 +159,7 @@ class Relay:
         """
         handed = encode(HandedOver(self._holder, session.id, session.principal.id, message))
         if message.method == "notifications/cancelled":
+            # Published without a connection, it would be lost, and the client would take the call for cancelled.
             if self._bus.health != "ok":
                 raise NoHolder("The replica that runs this call cannot be reached now; send the cancellation again.")
             await self._bus.publish(_CANCELLED, handed)

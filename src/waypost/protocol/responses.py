@@ -64,6 +64,7 @@ class Response(msgspec.Struct):
 
 def extend(body: bytes, members: bytes) -> bytes:
     """An encoded object with more members."""
+    # The body is encoded already: splicing members in spares decoding it and encoding it once more.
     return b"%b%b%b}" % (body[:-1], b"," if len(body) > 2 else b"", members)
 
 
@@ -90,12 +91,10 @@ class ModernEncoder:
         """The whole response."""
         if cacheable or answer.meta is not None or answer.result_type != "complete" or len(answer.body) == 2:
             return messages.result(request_id, self.to_result(answer, cacheable=cacheable))
-        # The result of a usual tool call, which is copied once.
-        return b'{"jsonrpc":"2.0","id":%b,"result":%b,%b}}' % (
-            messages.encode(request_id),
-            answer.body[:-1],
-            self._complete,
-        )
+        # The result of a usual tool call. A large one is copied once; for a short one a view takes longer than a copy.
+        body = answer.body[:-1] if len(answer.body) < _LARGE_BYTES else memoryview(answer.body)[:-1]
+        number = messages.encode(request_id)
+        return b"".join((b'{"jsonrpc":"2.0","id":', number, b',"result":', body, b",", self._complete, b"}}"))
 
     def to_result(self, answer: Answer, *, cacheable: bool) -> bytes:
         """The result without its envelope."""
@@ -148,7 +147,8 @@ def _find_failure(error: Exception, version: str) -> Failure:
             code = INVALID_PARAMS if is_modern(version) else RESOURCE_NOT_FOUND
             return Failure(code, error.message, {"uri": shorten(error.uri, MAX_URI_CHARACTERS)})
         case InvalidArguments():
-            return Failure(INVALID_PARAMS, f"Invalid arguments: {error.message}")
+            subject = f" for {error.subject}" if error.subject else ""
+            return Failure(INVALID_PARAMS, f"Invalid arguments{subject}: {error.message}")
         case UnknownCapability():
             return Failure(INVALID_PARAMS, error.message)
         case CallError() | PolicyDenied():
@@ -169,6 +169,8 @@ MAX_TOTAL_FACTOR: Final = 16
 MAX_TOTAL_BYTES: Final = 512 * 1024 * 1024
 """How many bytes they may take whatever the limit is, because the rows of databases have a limit too."""
 
+_LARGE_BYTES: Final = 65_536
+"""From this size on, a view of a result is quicker than a copy."""
 _SCOPE: Final = "results"
 _MIME_TYPE: Final = "application/json"
 
@@ -206,6 +208,7 @@ class LargeResults:
     async def read(self, uri: str, principal: Principal) -> list[Contents]:
         """A result that was stored for `principal`; for any other it is unknown."""
         found = await self._store.requests.get(_SCOPE, uri.removeprefix(URI_PREFIX))
+        # The table is that of idempotent requests: its column `digest` holds the owner of a result.
         if found is None or found.digest != principal.id or found.expires_at < self._store.now():
             raise UnknownResource(uri)
         return [contents(uri, found.answer, _MIME_TYPE)]
@@ -216,4 +219,5 @@ class LargeResults:
         self._sizes[key] = len(body)
         while sum(self._sizes.values()) > self._max_total:
             oldest, _ = self._sizes.popitem(last=False)
+            # Expired since 1970 and empty: the next sweep deletes the row.
             await self._store.requests.replace(RequestRecord(_SCOPE, oldest, "", None, 1.0))

@@ -71,9 +71,11 @@ class Seal:
 
 def bind_state(principal: str, method: str, name: str, arguments: Any) -> bytes:
     """A digest of the caller, the method, its subject and arguments, to which a state is bound."""
+    # Sorted, because a client may send the same arguments again in another order.
     return hashlib.sha256(msgspec.json.encode([principal, method, name, arguments], order="sorted")).digest()
 
 
+# A handler whose questions have other keys each time it runs would never come to an end.
 _MAX_ROUNDS: Final = 16
 
 
@@ -119,6 +121,7 @@ class Rounds:
         """The result of a step, from an earlier run or from running it now."""
         if key not in self._done:
             result = await maybe_await(function())
+            # Here the error belongs to the step that caused it; sealing the state comes after the handler.
             self._seal.check(result)
             self._done[key] = result
         return self._done[key]

@@ -73,12 +73,14 @@ class ClientCalls:
     async def ask(self, question: Question, version: str, send: Sender, request_id: str | None = None) -> Any:
         """Send a question and wait for its answer; after a timeout, the client is sent a cancellation."""
         number = request_id or self.next_id()
+        # Entered before the question is sent: its answer may arrive while `send` still waits.
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         is_sent = False
         self._liveness.request_opened()  # another replica that gets the answer can see that this one still waits
         try:
             with span(f"ask {question.method}", {"rpc.system": "jsonrpc", "mcp.method.name": question.method}):
                 async with asyncio.timeout(question.within):
+                    await self._liveness.announce()
                     await send(messages.request(number, question.method, _params(question, version)))
                     is_sent = True
                     return await future
@@ -98,6 +100,7 @@ class ClientCalls:
         """Take a response; false for one without a request here that waits for it."""
         future = self._waiting.get(message.id) if isinstance(message.id, str) else None
         if future is None or future.done():
+            # A second answer has its request here, so it is not handed over to other replicas.
             return future is not None
         try:
             if message.error is UNSET:
@@ -245,7 +248,7 @@ class LegacySession(Session):
 
     @property
     def is_identified(self) -> bool:
-        """Whether its client is known from all others: by a key, or by a connection of its own."""
+        """Whether its client is distinct from all others: by a key, or by a connection of its own."""
         return self._attached is not None or self.principal.id != ANONYMOUS.id
 
     @property
@@ -382,6 +385,7 @@ class LegacySession(Session):
         saved = self.saved
         if self.log_level == saved.log_level:
             self.log_level = record.log_level
+        # A three-way merge: what differs from the row as last seen was changed here, all else is taken from the store.
         added, removed = self.subscriptions - saved.subscriptions, saved.subscriptions - self.subscriptions
         self.subscriptions = (set(record.subscriptions) | added) - removed
         self._assigns.update({key: value for key, value in record.assigns.items() if key not in saved.unsaved_keys})
@@ -392,20 +396,29 @@ class LegacySession(Session):
         apply_key_changes(list(self.running.values()), changes)
         self.streams.general.release_reader_of(changes)
 
+    def principals_in_use(self) -> list[Principal]:
+        """The principals of its requests in flight, and of the client that reads its general stream."""
+        principals = [exchange.principal for exchange in self.running.values()]
+        reader = self.streams.general.reader_principal
+        return principals if reader is None else [*principals, reader]
+
     def release(self) -> None:
         """End the general stream; requests in flight are still answered."""
         self.calls.fail_all()
         self.streams.general.close()
 
-    def end(self) -> None:
-        """Cancel the requests of this client, which are answered with an error."""
+    def end(self, *, is_revoked: bool = False) -> None:
+        """Cancel the requests of this client, which are answered with an error: that of a revoked key, if it was."""
         self.ended = True
         self.release()
         self.streams.forget()
         stopped = list(self.running.values())
         self.running.clear()
         for exchange in stopped:
-            exchange.cancel()
+            if is_revoked:
+                exchange.revoke()
+            else:
+                exchange.cancel()
         if not stopped:  # else the streams end with the answers
             self.streams.close()
 
@@ -473,6 +486,7 @@ class MessageLog:
 
     def latest(self) -> Iterator[LoggedMessage]:
         """The messages, the last one first."""
+        # A copy: messages pass while this generator is suspended, and a deque must not change during its iteration.
         for number, direction, principal, session, message, size in reversed(self._kept.copy()):
             if isinstance(session, bytes):
                 session = session.decode("latin-1")

@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +15,7 @@ import msgspec
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy, InvalidParams, InvalidRequest, StaleVersion, StoreError, StoreUnavailable
+from waypost.loops import KeyLocks
 from waypost.protocol.relay import SESSION_CHANGED, Liveness
 from waypost.protocol.responses import KEY_REVOKED
 from waypost.protocol.session import DEFAULT_LOG_LEVEL, LegacySession, SessionHost
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from waypost.identity.keys import KeyChange
 
 _log: Final = logging.getLogger(__name__)
+# Each request of a session waits for this where replicas share the store: a slow store must not hold them all up.
 _STORE_TIMEOUT_S: Final = 1.0
 _SWEEP_PAUSE_S: Final = 1.0
 """How often all sessions are looked at for idle ones while there are too many."""
@@ -58,14 +60,14 @@ class Sessions:
         self._held: Counter[str] = Counter()
         """How many sessions each principal has."""
         self._last_sweep = float("-inf")
-        self._recovering: dict[str, asyncio.Lock] = {}
+        self._recovering = KeyLocks()
         self._recorder = Recorder(host, idle, limits)
         self.stream_memory = StreamMemory(limits)
         self._deleting: set[str] = set()
         # A request that began before its key was revoked must not open a session after it.
         self._revoked: deque[Principal] = deque(maxlen=_MAX_REVOKED)
-        self.on_subscriptions: Callable[[], None] | None = None
-        """Called when a session with subscriptions ends or is recovered."""
+        self.on_subscriptions: Callable[[LegacySession, Collection[str]], None] | None = None
+        """Called with the subscriptions that a session has from now on, when it ends or is recovered."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -104,7 +106,7 @@ class Sessions:
         return session
 
     async def find(self, session_id: str, principal: Principal = ANONYMOUS) -> LegacySession | None:
-        """The session with that id, recovered if need be; another principal's session is as good as unknown."""
+        """The session with that id, recovered if need be; `None` for one that is unknown or another principal's."""
         # An unknown id is looked for in the store; so is another principal's, or the time would tell the two apart.
         session = self._get_own(session_id, principal) or await self._recover(session_id, principal)
         if session is None:
@@ -129,7 +131,7 @@ class Sessions:
 
     def close(self, session: LegacySession, reason: str) -> asyncio.Task[StoreError | None] | None:
         """End a session; where it must not be recovered, the task that deletes it is returned."""
-        if not self._forget(session):
+        if not self._forget(session, is_revoked=reason == "revoked"):
             return None
         self._host.background(self._call_terminate_hook(session, reason))
         if reason not in _FINAL_REASONS or session.is_attached:
@@ -157,6 +159,7 @@ class Sessions:
             raise InvalidRequest(KEY_REVOKED.message)
 
     def _is_revoked(self, principal: Principal) -> bool:
+        # By identity: the principal may have come back with another key, and has the same id then.
         return any(gone is principal for gone in self._revoked)
 
     def release(self) -> None:
@@ -229,11 +232,13 @@ class Sessions:
         # Rows are fenced by their revision. Where another replica wrote first, its values are taken over, and what was
         # changed here wins.
         while True:
+            # A copy, because values that are put during the write stay unsaved.
             saved = set(session.saved.unsaved_keys)
             try:
                 record = await self._host.store.sessions.save(session.record())
             except StaleVersion:
                 stored = await self._host.store.sessions.load(session.id)
+                # Another replica ended the session; written again, it would come back.
                 if stored is None:
                     return
                 session.restore(stored)
@@ -262,10 +267,12 @@ class Sessions:
             async with asyncio.timeout(_STORE_TIMEOUT_S):
                 if await self._host.store.sessions.revision(session.id) == session.saved.revision:
                     return True
+                # Under the lock: a write of this process that is under way would look like one of another replica.
                 async with session.saved.lock:
                     stored = await self._host.store.sessions.load(session.id)
         except (StoreUnavailable, TimeoutError):
             return True
+        # Without a revision it was never stored, and that it is not there says nothing.
         if stored is None and session.saved.revision > 0:
             self.close(session, "closed")
             return False
@@ -273,10 +280,10 @@ class Sessions:
             before = session.subscriptions
             session.restore(stored)
             if session.subscriptions != before and self.on_subscriptions is not None:
-                self.on_subscriptions()
+                self.on_subscriptions(session, session.subscriptions)
         return True
 
-    def _forget(self, session: LegacySession) -> bool:
+    def _forget(self, session: LegacySession, *, is_revoked: bool = False) -> bool:
         # Compared by identity: a session of the same id may have been recovered meanwhile.
         if self._sessions.get(session.id) is not session:
             return False
@@ -284,9 +291,9 @@ class Sessions:
         self._held[session.principal.id] -= 1
         if not self._held[session.principal.id]:
             del self._held[session.principal.id]
-        session.end()
+        session.end(is_revoked=is_revoked)
         if session.subscriptions and self.on_subscriptions is not None:
-            self.on_subscriptions()
+            self.on_subscriptions(session, ())
         return True
 
     async def _delete(self, session_id: str) -> StoreError | None:
@@ -307,11 +314,8 @@ class Sessions:
 
     async def _recover(self, session_id: str, principal: Principal) -> LegacySession | None:
         # Requests that arrive together must recover the session once.
-        async with self._recovering.setdefault(session_id, asyncio.Lock()):
-            try:
-                return self._get_own(session_id, principal) or await self._load(session_id, principal)
-            finally:
-                self._recovering.pop(session_id, None)
+        async with self._recovering[session_id]:
+            return self._get_own(session_id, principal) or await self._load(session_id, principal)
 
     async def _load(self, session_id: str, principal: Principal) -> LegacySession | None:
         record = await self._host.store.sessions.load(session_id)
@@ -324,7 +328,7 @@ class Sessions:
         session = self._open(session_id, record.version, info, record.client_capabilities, principal)
         session.restore(record)
         if session.subscriptions and self.on_subscriptions is not None:
-            self.on_subscriptions()
+            self.on_subscriptions(session, session.subscriptions)
         try:
             changed = await self._host.call_hook(session, "session_expired", session_id)
             session.client_info = info if changed is None else _merge_info(record.client_info, changed)

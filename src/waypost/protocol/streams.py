@@ -47,6 +47,7 @@ _MAX_UNWRITTEN: Final = 10_000
 _MAX_UNWRITTEN_BYTES: Final = 67_108_864
 """How many events, and bytes of them, wait to be written to the store."""
 _WRITE_BATCH: Final = 500
+# The name of a stream is part of each event id and of the header `Last-Event-ID`: a long request id is left out.
 _MAX_ENCODED_ID_BYTES: Final = 64
 _STREAM_NAME: Final = re.compile(r"s[0-9a-f]{28}[0-9]+\.([A-Za-z0-9_=-]+)")
 _DROPPED: Final = Failure(
@@ -156,9 +157,14 @@ class EventStream:
         """Whether a reader follows the stream right now."""
         return self._reader is not None
 
+    @property
+    def reader_principal(self) -> Principal | None:
+        """The principal of the client that reads the stream with GET."""
+        return self._reader.principal if isinstance(self._reader, StreamReader) else None
+
     def release_reader_of(self, changes: Mapping[int, KeyChange]) -> None:
         """End the current reader if its key or token is refused from now on."""
-        change = changes.get(id(self._reader.principal)) if isinstance(self._reader, StreamReader) else None
+        change = changes.get(id(self.reader_principal))
         if change is not None and change.ended:
             self.release()
 
@@ -245,6 +251,7 @@ class EventStream:
                     self._drained.set()
                 if self._reader is not me or (self.closed and self.delivered >= self.last):
                     return
+                # No await between this check and `clear`: an event that is added later sets it again.
                 if self.delivered >= self.last:
                     self._changed.clear()
                     try:
@@ -290,6 +297,7 @@ class EventStream:
         if self.delivered >= self.last or not self._events:
             return []
         first = self._events[0].number
+        # A list of its own: events are added and dropped while the reader is suspended at an event.
         return list(islice(self._events, max(0, self.delivered + 1 - first), None))
 
 
@@ -457,6 +465,7 @@ def _holder_of(name: str) -> str:
 
 
 def _mark(session_id: str, random: str) -> str:
+    # Against mistakes, not against attackers: the store is only asked for streams of the client's own session.
     return sha256(f"{session_id} {random}".encode()).hexdigest()[:4]
 
 
@@ -468,7 +477,7 @@ def stream_name(generation: str, number: int, request_id: RequestId | None) -> s
 
 
 class StreamHost(Protocol):
-    """The part of the engine that sessions' streams, and tasks, are written with."""
+    """The part of the engine that streams of sessions, tasks and heartbeats are written with."""
 
     @property
     def store(self) -> Store: ...
@@ -539,11 +548,12 @@ class Recorder:
             self._host.background(self._write())
 
     def _count(self, session_id: str, stream: str, added: _Stored) -> None:
+        before = self._stored[session_id].get(stream) if session_id in self._stored else None
+        if before is not None and before.size + added.size > self._limits.max_stream_bytes:
+            self._delete(session_id, stream)
+        # Only now: deleting the last stream of a session removes the session's entry too.
         streams = self._stored.setdefault(session_id, OrderedDict())
         stored = streams.setdefault(stream, _Stored())
-        if stored.size and stored.size + added.size > self._limits.max_stream_bytes:
-            self._delete(session_id, stream)
-            stored = streams[stream] = _Stored()
         stored.size += added.size
         stored.last, stored.expires_at = added.last, added.expires_at
         self._sizes[session_id] += added.size
@@ -604,6 +614,7 @@ class Recorder:
                 # Only what was written before is deleted: what a deletion found waiting was never written.
                 while self._due:
                     await self._host.store.events.delete(*self._due.pop())
+        # Kept, they would fill the memory while the store is down. Clients that resume later miss them.
         except StoreError as error:
             self._waiting.clear()
             self._waiting_events = self._waiting_bytes = 0
@@ -625,6 +636,7 @@ async def replay(
     other replicas use the store, one of them may still answer it: the stream follows the store until it does, or dies.
     """
     log = host.store.events
+    # Including the last event that the client has: if that is the response, nothing is missing.
     stored = await log.after(session_id, name, max(after - 1, 0), limit=MAX_EVENTS)
     events = [event for event in stored if event[0] > after]
     is_past = _is_of_session(session_id, name) and not name.startswith(f"s{generation}")

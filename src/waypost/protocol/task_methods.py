@@ -168,6 +168,7 @@ async def call_as_task(
                 result = await work
                 meta, _ = result.pop("_meta", None), result.pop("resultType")  # both are added again with the answer
                 return Answer(encode(result), meta)
+        # The request ends without a task that would own the work.
         except BaseException:
             work.cancel()
             raise
@@ -285,6 +286,7 @@ async def get_session_task_result(engine: Engine, given: params.TaskId, exchange
         raise TaskFailed(CALL_FAILED, record.status_message or CANCELLED)
     if record.error is not None:
         raise TaskFailed(record.error["code"], record.error["message"], record.error.get("data"))
+    # A task belongs to a principal: it may have been started by a client of 2026-07-28, whose results have a type.
     body = {key: value for key, value in (record.result or {}).items() if key not in ("resultType", "_meta")}
     meta = {**(record.result or {}).get("_meta", {}), RELATED_TASK: {"taskId": record.id}}
     return Answer(encode(body), meta)

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -94,7 +94,7 @@ LOST: Final[dict[str, Any]] = {
 }
 """How a task ends whose process has ended."""
 _ENDED: Final[dict[str, Any]] = {"input_requests": {}, "answers": {}, "holder": "", "call": None}
-"""What every task that has ended has no longer."""
+"""The fields that are emptied when a task ends."""
 _MAX_RETRY_PAUSE_S: Final = 30.0
 MAX_RUNS: Final = 3
 """How often the call of a task is made: one that ends its process each time must not end all replicas."""
@@ -103,21 +103,11 @@ MAX_RUNS: Final = 3
 Watcher = Callable[[TaskRecord], None]
 
 
-class TaskRecords(Protocol):
-    """Reads and writes the records of tasks."""
-
-    @property
-    def is_stopping(self) -> bool: ...
-    def time(self) -> float: ...
-    async def load(self, task_id: str) -> TaskRecord | None: ...
-    async def save(self, record: TaskRecord) -> TaskRecord: ...
-
-
 class RunningTask:
     """Work that runs as a task."""
 
     def __init__(
-        self, record: TaskRecord, records: TaskRecords, version: str, principal: Principal, owner: str | None = None
+        self, record: TaskRecord, records: Tasks, version: str, principal: Principal, owner: str | None = None
     ) -> None:
         self.record = record
         self.principal = principal
@@ -135,6 +125,7 @@ class RunningTask:
         self._question_count = 0
         # Each change starts from the record that the one before wrote; the version in the store fences other replicas.
         self._lock = asyncio.Lock()
+        # How the task ends when its work is cancelled; what cancels it sets the reason first.
         self._final_fields: dict[str, Any] = {"status": "cancelled", "status_message": CANCELLED}
         self._outlets: list[Outlet] = []
         self.is_result_awaited = asyncio.Event()
@@ -222,6 +213,7 @@ class RunningTask:
 
     async def cancel(self) -> None:
         """End the task as cancelled, and stop the work."""
+        # Written first: if the work or another replica ended the task before, there is nothing to cancel.
         if await self._end(status="cancelled", status_message=CANCELLED):
             self._cancel_work()
 
@@ -251,6 +243,7 @@ class RunningTask:
             stored = await self._records.load(self.record.id)
             if stored is None:
                 stored = msgspec.structs.replace(self.record, status="cancelled", status_message=CANCELLED)
+            # A process that stood still longer than its heartbeat holds finds here that another has its task.
             self.is_taken_over = not stored.is_over and stored.holder != self.record.holder
             if not self.is_taken_over:
                 self.record = stored
@@ -323,6 +316,7 @@ class Tasks:
         self._shares = Shares(limit)
         self._running: dict[str, RunningTask] = {}
         self._watchers: list[Watcher] = []
+        # Weak: an event goes with the last request that waits for it.
         self._changed_elsewhere: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         """Set when another replica wrote a task whose result a client waits for here."""
         self._heartbeat: asyncio.Task[None] | None = None
@@ -370,6 +364,8 @@ class Tasks:
 
     async def _hold(self, task: RunningTask, save: Callable[[TaskRecord], Awaitable[TaskRecord]]) -> None:
         """Write that this process runs a task, for which a share was taken."""
+        # Entered first, because the heartbeat ends when nothing runs; saved last, because another replica that finds
+        # the record must find its holder alive.
         self._running[task.record.id] = task
         try:
             await self._start_heartbeat()
@@ -519,6 +515,7 @@ class Tasks:
 
     async def leave(self) -> None:
         """Remove this process from the holders of tasks."""
+        # The hub may be started again.
         self.is_stopping = False
         await self._liveness.leave()
 
@@ -531,6 +528,10 @@ class Tasks:
             elif change is not None and change.now is not None:
                 task.principal = change.now
 
+    def principals(self) -> list[Principal]:
+        """The principals of the tasks that this process runs."""
+        return [task.principal for task in self._running.values()]
+
     def stop(self) -> None:
         """Stop all work; how it ended is still written."""
         self.is_stopping = True
@@ -542,6 +543,7 @@ class Tasks:
         found: TaskRecord | None = record
         while found is not None and not found.is_over:
             try:
+                # Fenced by the version that was read: the change is made again on top of what another replica wrote.
                 return await self.save(change(found))
             except StaleVersion:
                 found = await self.load(record.id)
@@ -571,6 +573,7 @@ class Tasks:
                 _log.warning("heartbeat failed; running tasks may be declared lost: %s", error)
 
     async def _refresh_changed(self) -> None:
+        # One query for the versions of all tasks; only a record that differs is read.
         held = await self._host.store.tasks.held(self._liveness.holder)
         for task in tuple(self._running.values()):
             is_mine = not task.record.is_over and not task.is_taken_over

@@ -73,6 +73,7 @@ class StoreQueue:
 
     async def _pause(self) -> float:
         due_at = await self._jobs.next_due(self._name)
+        # At least 10 ms: a job that is due, but was just leased by another process, must not be polled without pause.
         return _POLL_S if due_at is None else min(max(due_at - self._jobs.now(), 0.01), _POLL_S)
 
 

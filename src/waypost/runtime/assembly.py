@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from waypost.buses import create_bus
+from waypost.buses import choose_bus_url, create_bus
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.components import Component
 from waypost.capabilities.prompts import prompt_from_template
@@ -83,6 +83,9 @@ def build(loaded: Loaded) -> Built:
         except (Exception, SystemExit) as error:  # whatever a toolkit does is a mistake of its file, not of the hub
             findings.append(loaded.finding(place, f"it cannot be made: {type(error).__name__}: {error}", "CFG042"))
         else:
+            if not found:
+                message = "it has no tools, resources or prompts; mark its functions with `@tool`"
+                findings.append(loaded.finding(place, message, "CFG083"))
             toolkits += made
             capabilities += [(place, capability) for capability in found]
     for name, prompt in loaded.config.prompts.items():
@@ -101,6 +104,7 @@ def build(loaded: Loaded) -> Built:
         seen.add((kind, name))
     found = [capability for _, capability in capabilities]
     hides = loaded.doubts.hide_names or any(one.code in _HIDING for one in findings)
+    # Where names are not known, workflows are not blamed for calling them.
     findings += _check_workflows(loaded, None if hides else {name for _, name in seen})
     return Built(found, findings, [offer for _, offer in offers], toolkits)
 
@@ -136,13 +140,16 @@ def _check_workflows(loaded: Loaded, offered: set[str] | None) -> list[Finding]:
 def _check_store(loaded: Loaded) -> list[Finding]:
     """What is wrong with the URLs of the store and the bus; nothing is opened."""
     findings, settings = [], loaded.config
+    of_store = "local"
     try:
-        urls.create_database(settings.store.url, Path())
+        of_store = urls.create_database(settings.store.url, Path()).bus_url
     except StoreError as error:
         findings.append(loaded.finding(("store", "url"), str(error), "CFG061"))
+        if settings.bus.url in ("postgres", "postgresql"):
+            return findings
     try:
         if settings.bus.url != DEFAULT_BUS:
-            create_bus(settings.bus.url, settings.cluster.id)
+            create_bus(choose_bus_url(settings.bus.url, of_store), settings.cluster.id)
     except WaypostError as error:
         findings.append(loaded.finding(("bus", "url"), error.message.removesuffix("."), "CFG062"))
     return findings
@@ -311,6 +318,7 @@ def _load_file(file: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Type hints and dataclasses look their module up by name.
     sys.modules[spec.name] = module
+    # A file may import its neighbours, as a script may.
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final
 
+from waypost.errors import DefinitionError
+from waypost.execution.pipeline import CallCount
 from waypost.loops import maybe_await
 
 if TYPE_CHECKING:
@@ -83,11 +85,49 @@ class Component:
         return None
 
 
-def is_component(source: Any) -> TypeGuard[Component]:
-    """Whether an object has what a component needs; a class is never one."""
-    return not isinstance(source, type) and all(
-        callable(getattr(source, method, None)) for method in ("start", "stop", "refresh", "prepare")
-    )
+class _Adapter(Component):
+    """A component of a program that has the methods of one and inherits nothing."""
+
+    def __init__(self, part: Any) -> None:
+        self.name = part.name
+        self.sections = getattr(part, "sections", self.sections)
+        self.pages = getattr(part, "pages", self.pages)
+        self.reads = getattr(part, "reads", self.reads)
+        self._part = part
+
+    async def start(self, core: Core) -> None:
+        await self._part.start(core)
+
+    async def stop(self) -> None:
+        await self._part.stop()
+
+    async def refresh(self) -> None:
+        await self._part.refresh()
+
+    async def prepare(self, settings: Settings) -> Change | None:
+        change = await self._part.prepare(settings)
+        return change if change is None or isinstance(change, Change) else _ChangeAdapter(change)
+
+
+class _ChangeAdapter(Change):
+    """A change that has the attributes of one and inherits nothing."""
+
+    def __init__(self, change: Any) -> None:
+        self.leaving, self.arriving = change.leaving, change.arriving
+        self.commit, self.rollback = change.commit, change.rollback  # type: ignore[method-assign]  # passed on as they are
+
+
+def to_component(source: Any) -> Component | None:
+    """An object as a component, if it has the methods of one; a class is never one.
+
+    Raises `DefinitionError` for a component without a name.
+    """
+    methods = ("start", "stop", "refresh", "prepare")
+    if isinstance(source, type) or not all(callable(getattr(source, method, None)) for method in methods):
+        return None
+    if not isinstance(getattr(source, "name", None), str) or not source.name:
+        raise DefinitionError(f'The component {type(source).__name__} needs a name: name = "..." in its class.')
+    return source if isinstance(source, Component) else _Adapter(source)
 
 
 class Toolkits(Component):
@@ -98,6 +138,8 @@ class Toolkits(Component):
     def __init__(self, toolkits: Iterable[Any] = ()) -> None:
         self._toolkits = list(toolkits)
         self._opened: list[Any] = []
+        self.calls = CallCount()
+        """The calls that run in them."""
         self.is_open = False
         """Whether the hub runs; until all are opened, what is added is opened with them."""
 

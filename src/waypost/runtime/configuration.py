@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from waypost.capabilities.principals import ANONYMOUS
 from waypost.config.files import changes as watch_changes
 from waypost.config.models import McpConnection
 from waypost.errors import StoreError, WaypostError
+from waypost.loops import start_task
 from waypost.policy.audit import HUB
 from waypost.policy.rules import Rule, hidden, onlookers
 from waypost.runtime.assembly import Built, read, reread, rules
@@ -43,6 +45,7 @@ _LISTS: Final[dict[ListKind, tuple[Kind, ...]]] = {
     "prompts": (Kind.PROMPT,),
     "resources": (Kind.RESOURCE, Kind.TEMPLATE),
 }
+_IDLE_CHECK_INTERVAL_S: Final = 0.05
 
 
 class ConfigurationFile:
@@ -83,6 +86,10 @@ class Configuration(Component):
         self._exposures: Exposures | None = None
         self._reloading = asyncio.Lock()
         self._watchers: list[asyncio.Task[None]] = []
+        self.pipeline = runtime.core.pipeline
+        self._closing: set[asyncio.Task[None]] = set()
+        """What closes replaced toolkits when the calls in them have ended."""
+        self._stopping = asyncio.Event()
 
     def apply(self) -> None:
         """Declare what the file asks for."""
@@ -90,6 +97,7 @@ class Configuration(Component):
         is_built = runtime.has_workflows  # a gateway builds the workflow engine before the file is added
         self.set_secrets(self.loaded.secrets)
         self.rows = self.build_rows(self._built)
+        self.pipeline.call_counts.update(dict.fromkeys(self._built.capabilities, self.toolkits.calls))
         runtime.core.registry.add(self.rows)
         if settings.skills is not None:
             runtime.executable_skills.begin(settings.skills)
@@ -139,9 +147,15 @@ class Configuration(Component):
         """Stop watching, and close the toolkits."""
         for watcher in self._watchers:
             watcher.cancel()
-        await asyncio.gather(*self._watchers, return_exceptions=True)
+        self._stopping.set()  # not cancelled: the toolkits have to be closed
+        await asyncio.gather(*self._watchers, *self._closing, return_exceptions=True)
         self._watchers = []
+        self._stopping = asyncio.Event()  # a new one: the hub may be started again on another loop
         await self.toolkits.stop()
+
+    def close_later(self, toolkits: Toolkits, within: float) -> None:
+        """Close replaced toolkits in the background, when the calls that began in them have ended."""
+        start_task(_close_when_idle(toolkits, within, self._stopping), self._closing)
 
     async def _watch_files(self) -> None:
         bursts = watch_changes(lambda: self.loaded.watched, asyncio.Event())
@@ -157,6 +171,7 @@ class Configuration(Component):
     async def _watch_hangups(self, hangups: asyncio.Event) -> None:
         while True:
             await hangups.wait()
+            # Before the reload: a signal that comes during it asks for another one.
             hangups.clear()
             await self.reload()
 
@@ -219,8 +234,7 @@ class Configuration(Component):
             if self._watchers:  # a hub that does not run opens nothing
                 await rows.toolkits.start(runtime.core)
             for component in runtime.components:
-                sections = getattr(component, "sections", None)
-                if sections is None or not changed.isdisjoint(sections):
+                if component.sections is None or not changed.isdisjoint(component.sections):
                     change = await component.prepare(settings)
                     if change is not None:
                         changes.append(change)
@@ -235,6 +249,7 @@ class Configuration(Component):
         leaving = [row for change in changes for row in change.leaving]
         arriving = [row for change in changes for row in change.arriving]
         try:
+            # No await from here to the last commit: no request finds half of a configuration.
             registry.replace(leaving, arriving)
         except Exception:
             await _roll_back(changes)
@@ -256,16 +271,30 @@ class _Rows(Change):
         self._before = (configuration.rows, configuration.toolkits)
         self.toolkits = Toolkits(built.toolkits)
         self.leaving, self.arriving = configuration.rows, configuration.build_rows(built)
+        # Not those of the section `proxy`: a call of theirs may take a day, and runs in no toolkit.
+        self._counted = built.capabilities
+        self._counts, self._timeout = configuration.pipeline.call_counts, configuration.pipeline.timeout
 
     def commit(self) -> None:
         self._configuration.rows, self._configuration.toolkits = self.arriving, self.toolkits
+        self._counts.update(dict.fromkeys(self._counted, self.toolkits.calls))
 
     async def rollback(self) -> None:
         self._configuration.rows, self._configuration.toolkits = self._before
+        for row in self._counted:
+            self._counts.pop(row, None)
         await self.toolkits.stop()
 
     async def finish(self) -> None:
-        await self._before[1].stop()
+        before, within = self._before[1], self._timeout
+        for row in self.leaving:
+            # Calls that run keep the timeout that they began with: that of their capability, or the hub's.
+            if self._counts.pop(row, None) is not None:
+                within = max(within, row.timeout or 0.0)
+        if before.calls.running:
+            self._configuration.close_later(before, within)
+        else:
+            await before.stop()
 
 
 class _Access(Change):
@@ -282,6 +311,7 @@ class _Access(Change):
         if self._auth is None and runtime.has_authentication:
             from waypost.identity import Authentication
 
+            # The section is gone: from now on it is as in a hub that never had one.
             self._auth = Authentication(anonymous=ANONYMOUS, lenient=True)
         if self._auth is not None:
             runtime.check_exposure(self._auth)
@@ -330,6 +360,23 @@ async def _roll_back(changes: Sequence[Change]) -> None:
             await change.rollback()
         except Exception:
             _log.exception("a component did not return to the previous configuration")
+
+
+async def _close_when_idle(toolkits: Toolkits, within: float, stopping: asyncio.Event) -> None:
+    """Close replaced toolkits when no call runs in them or the hub stops, at the latest after so many seconds."""
+    until = time.monotonic() + within
+    # Looked at again and again: a call that reported its end would make every call slower.
+    while toolkits.calls.running and not stopping.is_set():
+        if time.monotonic() >= until:
+            _log.warning("calls still run in toolkits that a reload replaced; closed after %g s", within)
+            break
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_IDLE_CHECK_INTERVAL_S):
+                await stopping.wait()
+    try:
+        await toolkits.stop()
+    except Exception:
+        _log.exception("a replaced toolkit failed to close")
 
 
 def _has_upstreams(settings: Settings) -> bool:

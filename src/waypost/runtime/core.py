@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from waypost.buses import Bus, LocalBus, create_bus
+from waypost.buses import Bus, LocalBus, choose_bus_url, create_bus
 from waypost.capabilities.registry import Registry
 from waypost.execution.breakers import Breakers
 from waypost.execution.budgets import Budgets
@@ -28,7 +28,7 @@ from waypost.policy.rules import Policy, Rule
 from waypost.protocol import methods
 from waypost.protocol.engine import Engine, Host
 from waypost.protocol.relay import Relay
-from waypost.settings import DEFAULT_BUS, Settings
+from waypost.settings import Settings
 from waypost.stores import urls
 from waypost.stores.directory import Secret, data_directory
 from waypost.stores.store import Store
@@ -43,6 +43,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a hub without a store of its own keeps one in the data directory instead of in memory."""
     address: str | None = None
     """The address that HTTP listens on; `None` where there is no listening socket of ours."""
+    serves_http: bool = False
+    """Whether clients come over HTTP: keys of the store count, and the secret outlives the process."""
     opens_worker_port: bool = True
     """Whether the worker socket is opened; stdio and one-shot commands open no port."""
     is_follower: bool = False
@@ -98,9 +100,7 @@ def build_core(host: Host, registry: Registry, settings: Settings, options: Core
     server = settings.server
     store = _build_store(options.store, data_dir, launch.durable, settings.store.timeout_ms / 1000)
     limits = settings.limits
-    bus = create_bus(
-        store.database.bus_url if settings.bus.url == DEFAULT_BUS else settings.bus.url, settings.cluster.id
-    )
+    bus = create_bus(choose_bus_url(settings.bus.url, store.database.bus_url), settings.cluster.id)
     replica = secrets.token_hex(6)
     budgets = Budgets(store, bus, replica) if store.database.is_shared else None
     counts = server.max_running, server.max_waiting
@@ -112,6 +112,7 @@ def build_core(host: Host, registry: Registry, settings: Settings, options: Core
         pool=Pool(limits.max_threads, max_stuck=limits.max_stuck_threads),
     )
     engine = Engine(host, registry, pipeline, settings, store, options.secret)
+    # Set from here, because `methods` imports the engine.
     engine.tasks.run_again = partial(methods.call_again, engine)
     secret = Secret(data_dir, options.secret)
     anchors = Anchors(store, settings.audit.anchor, engine.background)
@@ -119,6 +120,8 @@ def build_core(host: Host, registry: Registry, settings: Settings, options: Core
     sink = writer(settings.audit.sink, chains, data_dir)
     guard = PolicyGuard(
         Policy(options.rules, budgets=budgets),
+        # Without a given secret, tokens and the engine's seal have a random one, until a start that serves HTTP
+        # reads the secret of the hub.
         tokens=CapabilityTokens(options.secret),
         audit=None if sink is None else AuditLog(sink, engine.background),
         breakers=Breakers(settings.breakers) if options.breakers else None,

@@ -74,6 +74,7 @@ class ChangeFeed:
 
     async def start(self) -> None:
         """Receive what other replicas change, and what they hand over."""
+        # An event belongs to the loop on which it was waited for.
         self._news = asyncio.Event()
         await self._core.bus.subscribe(SUBJECT, self._receive)
         self._observe_acts()
@@ -119,6 +120,7 @@ class ChangeFeed:
         if loop is None or loop.is_closed():
             return
         message = _encode(Announcement(self._core.replica, kind, record, data))
+        # The bus belongs to the loop.
         loop.call_soon_threadsafe(self._publish, message)
 
     def list_changed(self, kind: ListKind) -> None:

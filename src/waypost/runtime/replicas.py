@@ -1,21 +1,22 @@
-"""Presence: this process among the replicas that share a database.
+"""This process among the replicas that share a database: which are alive, and what only the others can answer.
 
 Each replica writes a heartbeat every second, by the clock of the database. One that was not seen for five seconds is
 declared dead by any of the others, which deletes its row: a replica that finds its row gone was stopped for too long,
-and knows that others may have taken over its work.
+and knows that others may have taken over its work. `Peers` asks the others over the bus.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from waypost.errors import StoreError
+from waypost.buses import Subscription
+from waypost.errors import DeadlineExceeded, NoHolder, RemoteError, StoreError
 from waypost.runtime.component import Component
 from waypost.runtime.core import Core
 from waypost.settings import Settings
@@ -24,9 +25,19 @@ from waypost.version import __version__
 
 _log: Final = logging.getLogger(__name__)
 HEARTBEAT_INTERVAL_S: Final = 1.0
+# Several heartbeats: one that is late must not have a replica declared dead.
 DEAD_AFTER_S: Final = 5.0
 KIND: Final = "replicas"
 """The kind of the changes that replicas announce when they come and go."""
+ANSWER_TIMEOUT_S: Final = 2.0
+"""How long a person waits for a replica that is alive and does not answer."""
+
+Answer = TypeVar("Answer")
+Respond = Callable[[str, bytes], Awaitable[Any]]
+"""Gets what a question is about, and the question as JSON; returns the answer."""
+
+_encode: Final = msgspec.json.encode
+_read_question: Final = msgspec.json.Decoder(tuple[str, msgspec.Raw]).decode
 
 
 class _Listeners(NamedTuple):
@@ -101,12 +112,12 @@ class Replicas(Component):
         return {**mine, "bus": self._core.bus.health, **found, **({"differing": differing} if differing else {})}
 
     async def start(self, core: Core) -> None:
-        """Register this replica, and begin its heartbeat; a store of one process has no other to tell."""
+        """Register this replica, and begin its heartbeat; does nothing where the store is not shared."""
         if not core.store.database.is_shared:
             return
         await core.store.open()
         self._started_at, self._status = core.store.now(), "starting"
-        self._looking = asyncio.Lock()
+        self._looking = asyncio.Lock()  # a new one: a lock belongs to the event loop that it was waited for on
         await self.rows.register(self.describe())
         await self.refresh()
         self._beating = asyncio.get_running_loop().create_task(self._keep_beating())
@@ -124,6 +135,7 @@ class Replicas(Component):
 
     async def refresh(self) -> None:
         """Read which replicas there are, and declare those dead that were not seen for too long."""
+        # One at a time: the older of two readings, if it ended last, would bring back a replica that is gone.
         async with self._looking:
             store, alive = self._core.store, dict[str, Replica]()
             self.read_at = store.now()
@@ -136,7 +148,7 @@ class Replicas(Component):
                 elif self.read_at < self._lenient_until:
                     alive[replica.id] = replica
                 elif await self.rows.declare_dead(replica):
-                    _log.warning("replica %s at %s is dead", replica.id, replica.address or "no address")
+                    _log.warning("replica %s is dead", _describe(replica))
             gone = self.others.keys() - alive.keys()
             self.others = alive
             if self._core.budgets is not None:
@@ -162,6 +174,7 @@ class Replicas(Component):
         if await self.rows.beat(me):
             return
         _log.warning("this replica (%s) was declared dead: no heartbeat for %g s", me.id, DEAD_AFTER_S)
+        # Registered before the listeners are called: what they write is refused while the row is gone.
         await self.rows.register(me)
         for call in self._listeners.fenced:
             call()
@@ -172,8 +185,8 @@ class Replicas(Component):
             return
         self._warned.add(found)
         _log.warning(
-            "replica %s at %s differs: version %s, configuration %s; here version %s, configuration %s",
-            *(other.id, other.address or "no address", other.version, other.config_digest),
+            "replica %s differs: version %s, configuration %s; here version %s, configuration %s",
+            *(_describe(other), other.version, other.config_digest),
             *(__version__, self._read_digest()),
         )
 
@@ -182,6 +195,7 @@ class Replicas(Component):
 
     def _read_digest(self) -> str:
         settings = self._settings()
+        # A reload replaces the settings as a whole, so their identity shows whether the digest is current.
         if self._digest is None or self._digest[0] is not settings:
             self._digest = settings, digest_settings(settings)
         return self._digest[1]
@@ -193,3 +207,53 @@ def digest_settings(settings: Settings) -> str:
     if settings.workers is not None:
         common = msgspec.structs.replace(common, workers=msgspec.structs.replace(settings.workers, host="", port=0))
     return sha256(msgspec.json.encode(common, order="sorted")).hexdigest()[:12]
+
+
+class Peers(Component):
+    """Asks the other replicas for what only they know, such as the sessions that are open there, and answers them."""
+
+    name = "peers"
+
+    def __init__(self, core: Core, replicas: Replicas, respond: Respond) -> None:
+        self._core = core
+        self._replicas = replicas
+        self._respond = respond
+        self._serving: Subscription | None = None
+
+    async def start(self, core: Core) -> None:
+        """Answer the other replicas from now on."""
+        if core.store.database.is_shared:
+            self._serving = await core.bus.serve(_name(core.replica), self._answer)
+
+    async def stop(self) -> None:
+        """Answer no longer; the others know that at once."""
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            await serving.end()
+
+    async def ask(self, subject: str, question: Any, answer: type[Answer]) -> tuple[list[Answer], list[str]]:
+        """The answers of the other replicas that are alive, and the ids of those that did not answer."""
+        message, others = _encode((subject, question)), list(self._replicas.others)
+        found = await asyncio.gather(*(self._ask_one(replica, message, answer) for replica in others))
+        silent = [replica for replica, one in zip(others, found, strict=True) if one is None]
+        return [one for one in found if one is not None], silent
+
+    async def _ask_one(self, replica: str, message: bytes, answer: type[Answer]) -> Answer | None:
+        try:
+            said = await self._core.bus.request(_name(replica), message, ANSWER_TIMEOUT_S)
+            return msgspec.json.decode(said, type=answer)
+        except (NoHolder, DeadlineExceeded, RemoteError, msgspec.DecodeError):
+            return None
+
+    async def _answer(self, message: bytes) -> bytes:
+        subject, question = _read_question(message)
+        return _encode(await self._respond(subject, bytes(question)))
+
+
+def _describe(replica: Replica) -> str:
+    """A replica in a log line: its id, and its address if it has one."""
+    return f"{replica.id} at {replica.address}" if replica.address else replica.id
+
+
+def _name(replica: str) -> str:
+    return f"operators.{replica}"

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from waypost.imports.imports import Imports
     from waypost.protocol.engine import Engine
     from waypost.runtime.configuration import Configuration
-    from waypost.runtime.peers import Peers
-    from waypost.runtime.replicas import Replicas
+    from waypost.runtime.replicas import Peers, Replicas
     from waypost.skills.skill_set import SkillSet
     from waypost.skills.skills import Skills
     from waypost.transports.http.app import OperatorAnswer, OperatorRequest
@@ -103,7 +102,6 @@ class Runtime:
         self.feed = ChangeFeed(self.core)
         self._keeps_in_memory = options.store is None and not launch.durable
         self._auth = hub.auth
-        self._serves_http = False
         self._components: dict[str, Component] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: AsyncExitStack | None = None
@@ -124,7 +122,10 @@ class Runtime:
             )
         self.launch = launch
 
-    # Lifecycle.
+    @property
+    def is_running(self) -> bool:
+        """Whether the hub runs on this event loop."""
+        return self._running is not None and self._loop is asyncio.get_running_loop()
 
     async def start(self) -> None:
         """Start all components in order; on an error those that started are stopped, and it is raised.
@@ -132,10 +133,9 @@ class Runtime:
         Does nothing where the hub runs on this event loop. On another loop than before everything is started again:
         what ran on a loop that is closed ended with it.
         """
-        loop = asyncio.get_running_loop()
-        if self._running is not None and self._loop is loop:
+        if self._running is not None and self._loop is asyncio.get_running_loop():
             return
-        self._loop, self._running = loop, AsyncExitStack()
+        self._loop, self._running = asyncio.get_running_loop(), AsyncExitStack()
         self._started.clear()
         try:
             await self._start(self._running)
@@ -145,23 +145,28 @@ class Runtime:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         core, hub = self.core, self._hub
+        if self.launch.serves_http:
+            self.authenticate()  # a program may start the hub before it calls the app that would do this
         if core.guard.audit is not None:
             core.guard.audit.start()
         core.engine.start(*([core.chains.sweep] if core.settings.audit.sink == "store" else []))
         await self._join_replicas(stack)
-        if self._serves_http and core.store.database.is_durable:
+        if self.launch.serves_http and core.store.database.is_durable:
             await core.store.open()
             secret = await asyncio.to_thread(core.secret.read)
+            # Under this secret, what clients and handlers hold stays valid after a restart and at other replicas.
             core.engine.seal, core.guard.tokens = Seal(secret), CapabilityTokens(secret)
         if self._auth is not None:
             from waypost.identity.authentication import RevocationWatcher
 
-            watcher = RevocationWatcher(self._auth, core.engine.apply_key_changes)
+            watcher = RevocationWatcher(self._auth, core.engine.apply_key_changes, core.engine.find_principals_in_use)
             stack.push_async_callback(watcher.stop)
         if hub.lifespan is not None:
             lifespan = hub.lifespan(hub)
+            # Entered before, and left after, all components: they may use what it provides.
             await lifespan.__aenter__()
             stack.push_async_callback(self._stop_part, "lifespan", lambda: lifespan.__aexit__(None, None, None))
+        # Pushed before any component starts, so that a failed start stops those that it reached.
         stack.push_async_callback(self._stop_components)
         if core.store.database.is_shared and self.launch.resume_runs:
             _ = self.replicas, self.peers
@@ -178,7 +183,8 @@ class Runtime:
             await self.replicas.set_status("ready")
         if core.store.database.is_shared:
             stack.push_async_callback(cancel_tasks, [asyncio.get_running_loop().create_task(self._refresh())])
-        if self._serves_http:  # over stdio there is no other client to keep waiting; nor is there before the start ends
+        # Over stdio there is no other client to keep waiting, nor is there before the start ends.
+        if self.launch.serves_http:
             watchdog = Watchdog(core.settings.limits.stall_ms / 1000, self._report_stall)
             watchdog.start()
             stack.callback(watchdog.stop)
@@ -226,6 +232,7 @@ class Runtime:
         core = self.core
         if core.guard.audit is not None:
             core.guard.audit.stop()
+        # The work that the engine waits for still writes to the bus, the store and the audit.
         await core.engine.stop()
         await core.bus.close()
         await core.store.close()
@@ -276,8 +283,7 @@ class Runtime:
             for refresh in (
                 self._add_persisted,
                 self.start_added,
-                # A component of a program may have the four methods only.
-                *(c.refresh for c in self.components if changed is None or changed & {*getattr(c, "reads", ())}),
+                *(one.refresh for one in self.components if changed is None or not changed.isdisjoint(one.reads)),
             ):
                 try:
                     await refresh()
@@ -291,8 +297,6 @@ class Runtime:
         if self.configuration is None:
             raise WaypostError("Only a hub from a configuration file can be reloaded.")
         return await self.configuration.reload()
-
-    # Components.
 
     def add(self, component: Component) -> None:
         """Add a component; in a running hub it is started in the background."""
@@ -337,8 +341,7 @@ class Runtime:
         return self._auth is not None
 
     def authenticate(self) -> Authentication:
-        """Serve over HTTP from the next start on: keys of the store count, and the secret outlives the process."""
-        self._serves_http = True
+        """Who may use the hub over HTTP; keys of the store count from the next start on."""
         self.check_exposure(self.authentication)
         _ = self.keys
         return self.authentication
@@ -388,7 +391,7 @@ class Runtime:
     @property
     def peers(self) -> Peers:
         """The other replicas, to be asked."""
-        from waypost.runtime.peers import Peers
+        from waypost.runtime.replicas import Peers
 
         return self._get("peers", lambda: Peers(self.core, self.replicas, lambda *asked: self.api.answer_peer(*asked)))
 

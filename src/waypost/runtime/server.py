@@ -99,6 +99,7 @@ async def _hand_over(runtime: Runtime, app: HttpApp, requests: Callable[[], Coll
     with suppress(StoreError):
         await runtime.replicas.set_status("draining")
     engine = runtime.core.engine
+    # These streams do not end by themselves; their clients connect to another replica.
     engine.end_streams()
     if runtime.has_workflows:
         runtime.workflows.engine.draining = True

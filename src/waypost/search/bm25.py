@@ -62,7 +62,7 @@ class Postings:
         self._bits = 0
 
     def add(self, slot: int, worth: float) -> None:
-        """Take in a document."""
+        """Add a document."""
         if not self.slots or self.slots[-1] < slot:
             self.slots.append(slot)
             self.worth.append(worth)
@@ -73,7 +73,7 @@ class Postings:
         self._bits = 0
 
     def remove(self, slot: int) -> None:
-        """Forget a document."""
+        """Remove a document."""
         at = bisect_left(self.slots, slot)
         del self.slots[at], self.worth[at]
         self._bits = 0
@@ -113,7 +113,7 @@ class Bm25:
         self._count = 0
 
     def add(self, slot: int, document: Document) -> None:
-        """Take in a new document."""
+        """Add a new document."""
         known = self._postings.get
         for stem, frequency in _frequencies(document).items():
             postings = known(stem)
@@ -123,7 +123,7 @@ class Bm25:
         self._count += 1
 
     def remove(self, slot: int, document: Document) -> None:
-        """Forget a document."""
+        """Remove a document."""
         for stem in _frequencies(document):
             postings = self._postings[stem]
             postings.remove(slot)
@@ -170,6 +170,7 @@ class Bm25:
         visited = 0
         for count, stem in sorted(counts):
             visited += count
+            # The rarest stem always counts, however many documents have it.
             if chosen and visited > most:
                 break
             if count:
@@ -186,7 +187,7 @@ class Bm25:
 
 
 def sum_scores(found: list[list[Match]], members: int | None) -> dict[int, float]:
-    """What each document of a set is worth: all that matches, and half as much again what is best for one sentence."""
+    """The score of each document of a set: all that matches, and half as much again for its best sentence."""
     total: dict[int, float] = {}
     best: dict[int, float] = {}
     for matches in found:

@@ -22,6 +22,7 @@ DEFAULT_LIMIT: Final = 10
 MAX_RESULTS: Final = 100
 
 
+# `gc=False`: a document holds only texts, so that the collector need not visit it.
 class Document(msgspec.Struct, frozen=True, gc=False):
     """An item of the catalog as it is searched; without a title, its id is its title."""
 
@@ -79,6 +80,7 @@ class Found(NamedTuple):
 
 
 _SCATTERED: Final = 16
+# The regular expression skips empty bytes faster than a loop in Python.
 _BYTE: Final = re.compile(rb"[^\0]")
 _BIT: Final = tuple(1 << bit for bit in range(8))
 _BITS_OF: Final = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)]
@@ -103,6 +105,7 @@ def _include(buffer: bytearray, slots: Collection[int]) -> None:
 
 def iterate_slots(bits: int) -> Iterator[int]:
     """The members of a set, smallest first."""
+    # Of a few members, arithmetic on the whole integer costs less than looking through its bytes.
     if bits.bit_count() <= _SCATTERED:
         while bits:
             lowest = bits & -bits
@@ -137,16 +140,16 @@ class Bitmap:
         self._new = slots or []
         self._whole = 0
         self.append = self._new.append
-        """Take in a slot that is not a member."""
+        """Add a slot that is not a member."""
 
     def remove(self, slot: int) -> None:
-        """Leave out a slot that is a member."""
+        """Remove a slot that is a member."""
         self.apply_new()
         self._buffer[slot >> 3] &= ~_BIT[slot & 7]
         self._whole = 0
 
     def apply_new(self) -> None:
-        """Put what was taken in where it belongs, so that the next question need not."""
+        """Apply the slots that were added, so that the next read need not."""
         if self._new:
             _include(self._buffer, self._new)
             self._new.clear()
@@ -260,7 +263,7 @@ class Slots:
 
     @property
     def revision(self) -> int:
-        """The number of documents that were taken in and given up."""
+        """The number of documents that were added and removed."""
         return self._first + len(self._changed)
 
     def changed_since(self, revision: int) -> Sequence[int]:
@@ -275,6 +278,7 @@ class Slots:
     def _note(self, slot: int) -> None:
         self._changed.append(slot)
         kept = max(_REMEMBERED, len(self._ids))
+        # Half of them at once, so that it is not done with every change.
         if len(self._changed) > 2 * kept:
             self._first += len(self._changed) - kept
             del self._changed[:-kept]

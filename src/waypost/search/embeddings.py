@@ -181,6 +181,7 @@ class Embeddings:
             if isinstance(job, Event):
                 job.set()
             else:
+                # Appending to a deque is atomic, so that the thread of the loop can take from it without a lock.
                 self._made.append((job, model.encode([wanted.text for wanted in job])))
 
     def wait(self, timeout: float = 60.0) -> None:
@@ -218,6 +219,7 @@ class Embeddings:
         jobs.put(None)
 
     def _is_due(self, wanted: _Wanted) -> bool:
+        # By ticket: another document may have the slot by the time the vector is made.
         return self._tickets.get(wanted.slot) == wanted.ticket
 
     def encode(self, sentences: Sequence[str]) -> Matrix | None:

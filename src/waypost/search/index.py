@@ -62,7 +62,7 @@ _TERMS_KEPT: Final = 128
 
 
 class _Column(NamedTuple):
-    """What one term comes to in one field: the documents by factor, largest first."""
+    """The matches of one term in one field: the documents by factor, largest first."""
 
     weight: int
     levels: list[Level]
@@ -81,7 +81,8 @@ class Weighted:
         self._emptied = 0
 
     def add(self, slot: int, texts: Texts) -> None:
-        """Take in the texts of a new document."""
+        """Add the texts of a new document."""
+        # The matches are sets of slots as they were.
         self._matches.clear()
         known = self._postings.get
         most = max(_FEW, len(self._slots) >> 6)
@@ -116,13 +117,14 @@ class Weighted:
         return postings
 
     def remove(self, slot: int, texts: Texts) -> None:
-        """Forget a document, of which these were the texts."""
+        """Remove a document; `texts` are those that it was added with."""
         self._matches.clear()
         for field, text in enumerate(texts):
             for word in set(split_runs(text)):
                 postings = self._postings[word]
                 postings[field] = _without(postings[field], slot)
                 self._emptied += _is_unused(postings)
+        # Building the trigrams again costs as much as indexing all words, so only when most of them are unused.
         if self._emptied > 1000 and self._emptied * 2 > len(self._postings):
             self._forget_unused()
 
@@ -153,6 +155,7 @@ class Weighted:
         planes, fuzzy = _bounds(columns)
         best: list[tuple[float, str]] = []
         for bound, bits in planes.descending(within):
+            # No later bound reaches the last of the best; equal ones still count, because ties are ordered by id.
             if len(best) == limit and -best[-1][0] > bound / _UNITS:
                 break
             for score, group in _scored(bound / _UNITS, bits, fuzzy, columns):
@@ -263,7 +266,7 @@ def _split(group: int, levels: list[Level]) -> Iterator[Level]:
 
 
 Scores: TypeAlias = "dict[int, float] | Numbers"
-"""What documents are worth, by their slots: a dict without numpy, else an array of all documents."""
+"""The scores of documents by their slots: a dict without numpy, else an array of all documents."""
 
 
 class Query(NamedTuple):
@@ -356,6 +359,7 @@ _MAX_WAIT_S: Final = 0.1
 _ID_ONLY: Final = (0, 1, 0, 0, 0, 0)
 _MAX_ID_TERMS: Final = 8
 _MIN_SIMILARITY: Final = 0.5
+_MAX_COMPARED_IDS: Final = 1000
 
 
 class _Read(NamedTuple):
@@ -385,7 +389,7 @@ class SearchIndex:
         return id in self._documents
 
     def add(self, document: Document) -> None:
-        """Take in a document, in place of the one that has its id."""
+        """Add a document, in place of the one that has its id."""
         if document.id in self._documents:
             if self._documents[document.id] == document:
                 return
@@ -401,7 +405,7 @@ class SearchIndex:
         self._kinds[document.kind].append(slot)
 
     def remove(self, id: str) -> bool:
-        """Forget a document; false when there is none with that id."""
+        """Remove a document; false when there is none with that id."""
         document = self._documents.pop(id, None)
         if document is None:
             return False
@@ -482,6 +486,9 @@ class SearchIndex:
             for tried in (terms, [term[:3] for term in terms])
             for hit in self._weighted.top(tried, MAX_CANDIDATES, everything, allowed, weights=_ID_ONLY)
         }
+        if everything.bit_count() <= _MAX_COMPARED_IDS:
+            # Few enough to compare all: a typing error in an id of four letters leaves no trigram to find it by.
+            candidates.update(found for found in self._slots.by_id(everything) if allowed is None or allowed(found))
         return find_nearest(id, sorted(candidates), limit, _MIN_SIMILARITY)
 
     def start(self) -> bool:

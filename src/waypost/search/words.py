@@ -9,7 +9,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
 
-_RUN: Final = re.compile(r"[^\W_]+")
+_RUN: Final = re.compile(r"([^\W_]{1,256})[^\W_]*")
+"""Of a longer run only the beginning counts: all trigrams of a word of many thousand letters would take too long."""
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
 _APOSTROPHE: Final = re.compile(r"['\u2019].*")
 _PUNCTUATION: Final = ".,;:!?()[]{}\"'\u2018\u2019\u201c\u201d"
@@ -169,7 +170,7 @@ class Trigrams:
         return len(self._words)
 
     def add(self, word: str) -> None:
-        """Take in a word that is new."""
+        """Add a new word."""
         grams = trigrams(word)
         self._words[word] = len(grams)
         for gram in grams:
@@ -183,6 +184,7 @@ class Trigrams:
         """The words that a term is a part of."""
         if len(term) < 3:
             return [word for word in self._words if term in word]
+        # Each word with the term has all of its trigrams, so that the rarest one leads to all of them.
         candidates = min((self._having.get(gram, []) for gram in trigrams(term)), key=len)
         return [word for word in candidates if term in word]
 

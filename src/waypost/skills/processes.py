@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -57,6 +57,7 @@ def to_exception(name: str, failed: Failed) -> Exception:
     return _crash_class(failed.kind[:100])(failed.message)
 
 
+# Bounded, because skills choose the names.
 @lru_cache(maxsize=256)
 def _crash_class(kind: str) -> type[SkillCrash]:
     raised = getattr(builtins, kind, None)
@@ -254,13 +255,16 @@ class Scratch:
         if parent is not None:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         while True:
-            self.path = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=parent)
-            self._number = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(self._number, fcntl.LOCK_EX)
-            # Another hub that starts on the same directory may have removed it before it was locked.
-            if os.path.exists(self.path):
-                return
-            os.close(self._number)
+            with ExitStack() as undo:
+                self.path = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=parent)
+                undo.callback(shutil.rmtree, self.path, ignore_errors=True)
+                self._number = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                undo.callback(os.close, self._number)
+                fcntl.flock(self._number, fcntl.LOCK_EX)
+                # Another hub that starts on the same directory may have removed it before it was locked.
+                if os.path.exists(self.path):
+                    undo.pop_all()
+                    return
 
     def remove(self) -> None:
         """Delete the directory; one that is not empty in a thread."""
@@ -313,21 +317,19 @@ class Process:
     @classmethod
     async def start(cls, program: Program, limits: SkillLimits, temporary: Path | None = None) -> Process:
         """Return a new process that has imported the skill; raises ImportFailed or ProcessEnded."""
-        ours, theirs = socket.socketpair()
-        reading, writing = os.pipe()
-        _protect_hub()
-        scratch = Scratch(temporary)
-        try:
-            process = cls(program, limits, _spawn(theirs.fileno(), writing, scratch.path), scratch)
-        except BaseException:
-            ours.close()
-            os.close(reading)
-            scratch.remove()
-            raise
-        finally:
+        with ExitStack() as copies, ExitStack() as owned:
+            ours, theirs = socket.socketpair()
+            owned.callback(ours.close)
             # The process has its own copies. While the hub held these open, the end of the process would not be seen.
-            theirs.close()
-            os.close(writing)
+            copies.callback(theirs.close)
+            reading, writing = os.pipe()
+            owned.callback(os.close, reading)
+            copies.callback(os.close, writing)
+            _protect_hub()
+            scratch = Scratch(temporary)
+            owned.callback(scratch.remove)
+            process = cls(program, limits, _spawn(theirs.fileno(), writing, scratch.path), scratch)
+            owned.pop_all()
         process._output = Output(program.name, reading, limits.output_bytes)
         try:
             await running_loop().create_unix_connection(lambda: process.connection, sock=ours)
@@ -389,6 +391,7 @@ class Process:
             await asyncio.sleep(_CHILDREN_INTERVAL_S)
             if await self._count_children() > self._max_children:
                 why = f"it had more than {self._max_children} other processes (skills.limits.children)"
+                # Before the kill, whose signal would otherwise be given as the reason.
                 self.connection.fail(ProcessEnded(f"the skill's process ended: {why}"))
                 self.kill()
                 return
@@ -434,6 +437,7 @@ class Process:
         """Return why the process ended; one that only closed its socket is killed."""
         await asyncio.wait((self.ended,), timeout=_EXIT_TIMEOUT_S)
         self.kill()
+        # Shielded: a caller that stops waiting must not cancel the clean-up.
         return explain_exit(await asyncio.shield(self.ended), self._limits.cpu_seconds)
 
     def kill(self) -> None:
@@ -477,6 +481,7 @@ def _spawn(channel: int, output: int, scratch: str) -> subprocess.Popen[bytes]:
     """Start the process; of the hub it gets only its socket and the few variables that every program needs."""
     environment = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
     return subprocess.Popen(  # noqa: S603  # our own program
+        # `-I`: neither the environment nor the directory adds anything to import; `-B`: no bytecode is written.
         [sys.executable, "-I", "-B", "-X", "utf8", str(_PROGRAM), str(channel)],
         stdin=subprocess.DEVNULL,
         stdout=output,

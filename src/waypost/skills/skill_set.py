@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -298,7 +298,8 @@ class SkillSet:
         async with self._change():
             stored = await self._get_enabled(name)
             source = _find_earlier(stored, to)
-            with files.replace_file(self.directory, source):
+            # The file first, restored if anything fails: a skill is served only while its file is the one on record.
+            async with _in_threads(files.replace_file(self.directory, source)):
                 return await self._replace(source, stored)
 
     async def create(self, name: str) -> Path:
@@ -307,10 +308,22 @@ class SkillSet:
         return await asyncio.to_thread(files.create_file, self.directory, name)
 
     async def list_skills(self) -> list[SkillInfo]:
-        """Return every skill, core ones too, in the order of their names."""
-        core = [SkillInfo(name=name, type="core") for name in self.core if self._is_tool(name)]
-        dynamic = [self._to_info(stored) for stored in await self._records.list()]
-        return sorted([*core, *dynamic], key=lambda info: info.name)
+        """Return every skill, core ones and new files that were refused too, in the order of their names."""
+        tools = {name: self._registry.tools.get(tool_name(name)) for name in self.core if self._is_tool(name)}
+        core = [
+            SkillInfo(name=name, type="core", description=tool.definition.description or "")
+            for name, tool in tools.items()
+            if tool is not None
+        ]
+        on_record = await self._records.list()
+        dynamic = [self._to_info(stored) for stored in on_record]
+        known = {stored.record.file for stored in on_record}
+        refused = [
+            SkillInfo(name=file.removesuffix(files.SUFFIX), type="dynamic", status="refused", reason=reason, file=file)
+            for file, reason in self._refused.items()
+            if file.endswith(files.SUFFIX) and file not in known
+        ]
+        return sorted([*core, *dynamic, *refused], key=lambda info: info.name)
 
     async def read(self, name: str) -> tuple[SkillInfo, str]:
         """Return a dynamic skill, loaded or not, and the source that is on record."""
@@ -489,6 +502,29 @@ class SkillSet:
             previous=tuple(version.sha256[:12] for version in record.previous),
             **{name: getattr(record, name) for name in _LISTED_FIELDS},
         )
+
+
+@asynccontextmanager
+async def _in_threads(manager: AbstractContextManager[None]) -> AsyncIterator[None]:
+    """Enter and leave a context manager in threads; what it has begun is undone also if the task is cancelled."""
+    stack = ExitStack()
+    try:
+        await _run_to_end(stack.enter_context, manager)
+        yield
+    except BaseException as error:
+        await _run_to_end(stack.__exit__, type(error), error, error.__traceback__)
+        raise
+    await _run_to_end(stack.close)
+
+
+async def _run_to_end(work: Callable[..., object], *args: object) -> None:
+    """Run a function in a thread, and wait for its end before a cancellation counts: a thread cannot be stopped."""
+    running = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
 
 
 async def _try_import(source: Source, program: Program, pool: Pool) -> Process:

@@ -230,6 +230,7 @@ class DynamicTools:
                     "principal": ctx.principal.id,
                     "roles": ctx.principal.roles,
                     "request_id": ctx.request_id,
+                    # Declared by the skill and granted to the caller: neither is enough alone.
                     "network": "web_read" in program.permissions and _has_permission(ctx, "web_read"),
                 }
                 outcome = await process.call(to_skill_args(arguments), caller, lambda ask: answers.answer(ask, ctx))
@@ -279,6 +280,7 @@ def build_core_tools(
         if skill.name not in wanted:
             continue
 
+        # The default binds the skill of this round; a closure would see the last one of the loop.
         async def run(arguments: dict[str, Any], ctx: Context, skill: CoreSkill = skill) -> Result:
             value = await skill.run(to_skill_args(arguments), ctx, settings)
             result = to_result(value)
@@ -297,6 +299,7 @@ def _make_tool(
         name,
         msgspec.structs.replace(options, permissions=declaration.permissions or ()),
         arguments=declaration.arguments,
+        # Only results from outside can hide instructions for a model.
         handler=sanitize_results(run) if sanitize and declaration.external else run,
         description=declaration.description,
         owner=owner,

@@ -107,10 +107,12 @@ _UNREADABLE: Final = _Line(0.0, "", "", "", {}, "")
 
 _HEADS: Final = "audit heads"
 """The scope of the state that heads are kept under, by chain."""
+# A second writer of the same chain finds the number taken: its fence fails, and the chain does not fork.
 _APPEND: Final = Change(insert(AUDIT, "skip"), insert(STATE, "replace"))
 _PAGE_OF_STATE: Final = page(STATE, "scope")
 _REMOVE: Final = Change(delete(STATE))
 _CHAINS: Final = Query("SELECT DISTINCT chain FROM audit WHERE chain > ? ORDER BY chain LIMIT ?")
+# The block with a number may begin before it, so the search begins at the last block that does.
 _FROM: Final = select(
     AUDIT,
     "chain = ? AND number >= coalesce((SELECT max(number) FROM audit WHERE chain = ? AND number <= ?), 0)",
@@ -119,6 +121,7 @@ _FROM: Final = select(
 )
 _LATEST_FIRST: Final = ("at DESC", "chain DESC", "number DESC")
 _BEFORE: Final = select(AUDIT, "(at, chain, number) < (?, ?, ?)", order=_LATEST_FIRST, limit=True)
+# `denials > 0` is the condition of the partial index `audit_of_denials`, which holds few of the rows.
 _DENIALS_BEFORE: Final = select(
     AUDIT, "denials > 0 AND (at, chain, number) < (?, ?, ?)", order=_LATEST_FIRST, limit=True
 )
@@ -126,6 +129,7 @@ _LAST: Final = select(AUDIT, "chain = ?", order=["number DESC LIMIT 1"])
 _PRUNED: Final = "audit pruned"
 """The scope of the state that checkpoints are kept under, by chain."""
 _CHECKPOINT: Final = Change(insert(STATE, "replace"))
+# Limited, so that other writes get their turn between two deletions.
 _CUT: Final = Change(delete_where(AUDIT, "chain = ? AND number <= ?", [TEXT, INTEGER], limit=1000))
 _BYTES: Final = Query("SELECT coalesce(sum(octet_length(entries)), 0) FROM audit", is_slow=True)
 _OLDEST: Final = Query(
@@ -213,14 +217,15 @@ class Audit:
         filter with few matches costs several short requests, and not one that reads the whole audit. Entries that
         cannot have all `words`, parts of their strings, are not decoded.
         """
+        # As JSON writes them, because lines are searched before they are decoded.
         parts = [_encoder.encode(word).decode()[1:-1] for word in words]
-        if (
-            decision is not None and decision.isascii()
-        ):  # text that is no Unicode cannot be encoded, and matches nothing
+        # Text that is no Unicode cannot be encoded, and matches nothing.
+        if decision is not None and decision.isascii():
             parts.append(_encoder.encode(decision).decode())
         query = _DENIALS_BEFORE if decision == _DENY else _BEFORE
         found: list[AuditEntry] = []
         end: Place | None = None
+        # A block is found by its latest entry: one that ends after `before` may have entries from before it.
         place, blocks, entries = (before[0] + 2 * _MAX_BLOCK_SECONDS, "", 0), 0, 0
         most = _MIN_BLOCKS_READ
         while True:
@@ -235,6 +240,7 @@ class Audit:
                     if entry.place < before and decision in (None, entry.decision) and (keeps is None or keeps(entry))
                 ]
                 place = end = (row[2], row[0], row[1])
+                # Blocks of several chains overlap: an entry is sure of its place when no further block has a later one.
                 if sum(entry.at > latest for entry in found) >= limit:
                     break
             else:
@@ -305,6 +311,7 @@ def _blocks(entries: Iterable[AuditEntry]) -> Iterator[list[AuditEntry]]:
     """Entries in as few blocks as possible."""
     block: list[AuditEntry] = []
     for entry in entries:
+        # A clock that is set may go either way from the first entry, so each way has half of what a block may span.
         if block and (len(block) == _MAX_BLOCK_ENTRIES or abs(entry.at - block[0].at) > _MAX_BLOCK_SECONDS / 2):
             yield block
             block = []

@@ -12,7 +12,6 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cache, cached_property
 from hashlib import sha256
 from itertools import count
@@ -67,6 +66,7 @@ class Statement:
         """Whether it takes one row of parameters at a time, and may change any number of rows."""
         self._wide = wide or text
         """The same for many rows, for SQLite."""
+        # The writer of SQLite asks for powers of two, so few texts are kept.
         self.wide = cache(self._to_wide)
 
     def _to_wide(self, rows: int) -> str:
@@ -81,11 +81,14 @@ class Change:
     These change one row each, unless the fence stands alone.
     """
 
-    def __init__(self, fence: Statement, *then: Statement, bulk: bool = False) -> None:
+    def __init__(self, fence: Statement, *then: Statement, bulk: bool = False, general: Change | None = None) -> None:
         self.fence = fence
         self.statements = (fence, *then)
+        self.general = general or self
+        """The change of the same rows that does not assume that a column keeps its value; an engine may choose it."""
         self.bulk = bulk
         """Whether one write is many rows of one statement, of which those with an existing key are skipped."""
+        # A statement that stands alone may change any row of its table: its key is the table, so no two share a round.
         self.keys = keys = 0 if fence.alone else len(fence.table.key)
         # Most keys are one column: `itemgetter` returns it without building a tuple. Others carry the table's name, so
         # that equal keys of two tables do not look like one row.
@@ -107,6 +110,7 @@ class Change:
         fence = f"{self.fence.text.format(given=_unnest(types, number))} RETURNING {key}"
         if len(self.statements) == 1:
             return fence
+        # All parts of a WITH see the same snapshot, not each other's changes: only RETURNING says which fences held.
         parts = [f"fence AS ({fence})"]
         for place, statement in enumerate(self.statements[1:], 1):
             own, width = [*statement.types, *types[: self.keys]], len(statement.types)
@@ -151,6 +155,7 @@ def insert(table: Table, on_conflict: OnConflict = "fail") -> Statement:
     given = ", ".join(f"?{place}" for place in range(1, len(columns) + 1))
     return Statement(
         table,
+        # Without WHERE, SQLite takes the ON of ON CONFLICT for the condition of a join.
         f"{into} SELECT * FROM {{given}} WHERE true{otherwise}",
         table.types(columns),
         f"{into} VALUES ({given}){otherwise}",
@@ -164,10 +169,12 @@ def update(
     *,
     moves: bool = True,
     constants: Mapping[str, str] | None = None,
+    kept: Sequence[str] = (),
 ) -> Statement:
     """Change columns of the row with a key, if the columns in `where` still have the given values.
 
-    With `moves`, the version is incremented; `constants` are columns that get a fixed SQL value.
+    With `moves`, the version is incremented; `constants` are columns that get a fixed SQL value. Columns in `kept` are
+    compared instead of changed: SQLite writes a page of each index on a column that it sets, to the same value too.
     """
     fixed = [f"{column} = {value}" for column, value in (constants or {}).items()]
     if moves:
@@ -175,8 +182,12 @@ def update(
     known = (*table.key, *where)
 
     def text(given: str, source: str) -> str:
-        values = [f"{column} = {given}{place}" for place, column in enumerate(changes, len(known) + 1)]
-        matches = [f"{table.name}.{column} = {given}{place}" for place, column in enumerate(known, 1)]
+        values, matches = list[str](), list[str]()
+        for place, column in enumerate((*known, *changes), 1):
+            if place <= len(known) or column in kept:
+                matches.append(f"{table.name}.{column} = {given}{place}")
+            else:
+                values.append(f"{column} = {given}{place}")
         return f"UPDATE {table.name} SET {', '.join(fixed + values)}{source} WHERE {' AND '.join(matches)}"
 
     return Statement(table, text("g.column", " FROM {given}"), table.types((*known, *changes)), text("?", ""))
@@ -214,6 +225,7 @@ def delete_where(table: Table, condition: str, types: Sequence[Type], limit: int
     """Delete all rows that meet a condition, or up to `limit` of them; the condition's values are `?`."""
     if limit:
         key = ", ".join(table.key)
+        # PostgreSQL has no DELETE with a LIMIT, and SQLite only in special builds.
         condition = f"({key}) IN (SELECT {key} FROM {table.name} WHERE {condition} LIMIT {limit})"
     return Statement(table, f"DELETE FROM {table.name} WHERE {condition}", types)
 
@@ -230,6 +242,7 @@ def page(table: Table, *where: str) -> Query:
     """Read a page of rows sorted by key, starting after a key; columns in `where` are given instead of sorted by."""
     rest = tuple(column for column in table.key if column not in where)
     pinned = [f"{column} = ?" for column in where]
+    # A comparison of rows is one range in the index of the primary key, however many columns that has.
     behind = f"({', '.join(rest)}) > ({', '.join('?' * len(rest))})"
     return select(table, " AND ".join([*pinned, behind]), order=rest, limit=True)
 
@@ -260,6 +273,7 @@ def to_json(value: Any) -> str:
 def is_key(text: str) -> bool:
     """Whether a text is valid as a key; the store holds nothing under any other."""
     try:
+        # PostgreSQL has no NUL in text.
         return 0 < len(text.encode()) <= MAX_KEY_BYTES and "\0" not in text
     except UnicodeEncodeError:
         return False
@@ -414,11 +428,14 @@ class WriteQueue:
     def take_batch(self) -> list[Write]:
         """Remove the next writes, in order; those whose caller was cancelled are dropped."""
         taken: list[Write] = []
-        with suppress(IndexError):
-            while len(taken) < MAX_BATCH_WRITES:
-                write = self._waiting.popleft()
-                if not write.future.done():
-                    taken.append(write)
+        waiting = self._waiting
+        while waiting and len(taken) < MAX_BATCH_WRITES:
+            try:
+                write = waiting.popleft()
+            except IndexError:  # another engine has taken it
+                break
+            if not write.future.done():
+                taken.append(write)
         return taken
 
     def _wake(self) -> None:
@@ -449,6 +466,7 @@ def split_into_rounds(batch: Sequence[Write]) -> list[Round]:
     depths: dict[Any, int] = {}
     for write in batch:
         change = write.change
+        # A bulk write skips rows that exist, so its order among others does not matter.
         key = write if change.bulk else change.key_of(write.rows[0])
         depth = depths.get(key, 0)
         depths[key] = depth + 1

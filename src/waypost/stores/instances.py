@@ -104,27 +104,40 @@ _RESERVED: Final = ["reservation", "reserved_until", "reserved"]
 _ADD_ENTRY: Final = insert(HISTORY)
 # The fence of a move is the version and the token: a commit raises the version, but a process that takes over an
 # abandoned move keeps it and only replaces the token.
-_MOVE: Final = update(
-    INSTANCES, ["version", "reservation"], ["state", "status", "due_at", "body"], constants=_NO_RESERVATION
-)
+_FENCE: Final = ["version", "reservation"]
+_MOVED: Final = ["state", "status", "due_at", "body"]
 _START: Final = Change(insert(INSTANCES, "skip"), _ADD_ENTRY)
 _START_ONCE: Final = Change(insert(INSTANCES, "skip"), _ADD_ENTRY, ADD_REQUEST)
-_COMMIT: Final = Change(_MOVE, _ADD_ENTRY)
-_COMMIT_ONCE: Final = Change(_MOVE, _ADD_ENTRY, ADD_REQUEST)
-_SETTLED: Final = update(
-    INSTANCES, ["version", "reservation"], ["status", "due_at", "body"], moves=False, constants=_NO_RESERVATION
-)
+
+
+def _commits(*kept: str) -> tuple[Change, Change]:
+    """The change of a commit without a request and with one; columns that keep their value are not written."""
+    move = update(INSTANCES, _FENCE, _MOVED, constants=_NO_RESERVATION, kept=kept)
+    whole = (None, None) if not kept else _COMMITS[False, False]
+    return (
+        Change(move, _ADD_ENTRY, general=whole[0]),
+        Change(move, _ADD_ENTRY, ADD_REQUEST, general=whole[1]),
+    )
+
+
+_COMMITS: Final = {(False, False): _commits()}
+"""By whether the state and the status stay the same."""
+_COMMITS[True, False] = _commits("state")
+_COMMITS[False, True] = _commits("status")
+_COMMITS[True, True] = _commits("state", "status")
+_SETTLED: Final = update(INSTANCES, _FENCE, ["status", "due_at", "body"], moves=False, constants=_NO_RESERVATION)
 _SETTLE: Final = Change(_SETTLED, insert(NOTES))
 _SETTLE_ONCE: Final = Change(_SETTLED, insert(NOTES), ADD_REQUEST)
-_RESERVE: Final = Change(update(INSTANCES, ["version", "reservation"], _RESERVED, moves=False))
+_RESERVE: Final = Change(update(INSTANCES, _FENCE, _RESERVED, moves=False))
 # The token of a reservation is unique, and the version cannot change while it is held: the token alone is the fence.
 _RENEW: Final = Change(update(INSTANCES, ["reservation"], ["reserved_until"], moves=False))
 _RELEASE: Final = Change(update(INSTANCES, ["reservation"], [], moves=False, constants=_NO_RESERVATION))
-_REMOVE_NEW: Final = Change(delete(INSTANCES, ["version", "reservation"]), delete(HISTORY))
+_REMOVE_NEW: Final = Change(delete(INSTANCES, _FENCE), delete(HISTORY))
 _REMOVE: Final = Change(
     delete_where(INSTANCES, "id = ? AND version = ? AND reservation = ''", [TEXT, INTEGER]),
     delete_where(HISTORY, "instance = ?", [TEXT]),
     delete_where(NOTES, "instance = ?", [TEXT]),
+    # The answers to requests of an instance are recorded under its id.
     delete_where(REQUESTS, "scope = ?", [TEXT]),
 )
 
@@ -220,20 +233,29 @@ class Instances:
         return bool(token) and bool(await self._database.write(_RELEASE, (instance_id, token)))
 
     async def commit(
-        self, moved: InstanceRecord, at: float, entry: Any, token: str = "", request: RequestRecord | None = None
+        self,
+        moved: InstanceRecord,
+        at: float,
+        entry: Any,
+        token: str = "",
+        request: RequestRecord | None = None,
+        before: tuple[str, str] | tuple[None, None] = (None, None),
     ) -> int:
         """Write the state after a transition from `moved.version`, under the reservation `token`; the new version.
 
+        `before` is the state and the status at that version, so that a store can leave alone what stays the same.
         `StaleVersion` when the instance has another version or the reservation does not exist any longer.
         """
         version = moved.version + 1
         row = (moved.id, moved.version, token, moved.state, moved.status, moved.due_at, to_json(moved.value))
         history = (moved.id, version, at, to_json(entry))
-        if request is None:
-            write = self._database.write(_COMMIT, row, history)
-        else:
-            write = self._database.write(_COMMIT_ONCE, row, history, request.row())
-        if not await write:
+        kept = _COMMITS[moved.state == before[0], moved.status == before[1]][request is not None]
+        rows = (row, history) if request is None else (row, history, request.row())
+        changed = await self._database.write(kept, *rows)
+        if not changed and kept.general is not kept:
+            # The caller had another state or status in mind than the stored ones, as one that resumes a chain has.
+            changed = await self._database.write(kept.general, *rows)
+        if not changed:
             raise _stale(moved)
         return version
 
@@ -245,6 +267,7 @@ class Instances:
         `StaleVersion` when the instance has another version or the reservation does not exist any longer.
         """
         row = (settled.id, settled.version, token, settled.status, settled.due_at, to_json(settled.value))
+        # The id sorts by time as text; the random end keeps two notes of one moment apart.
         noted = (settled.id, f"{time.time_ns():020d}{secrets.token_hex(4)}", at, to_json(note))
         if request is None:
             write = self._database.write(_SETTLE, row, noted)
@@ -268,6 +291,7 @@ class Instances:
         is moved at the same moment stays.
         """
         rows = await self._database.read(_IDLE, PROXY, f"wf_{max(0, int(before * 1000)):012x}", _SWEPT_AT_ONCE)
+        # All are queued before the first is awaited, so that they share one commit.
         removed = [self._database.write(_REMOVE, tuple(row), *[(row[0],)] * 3) for row in rows]
         return sum([await one for one in removed])
 

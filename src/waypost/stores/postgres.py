@@ -25,6 +25,7 @@ from waypost.loops import running_task
 from waypost.stores import schema, sqlite
 from waypost.stores.database import (
     DEFAULT_TIMEOUT_S,
+    Change,
     Outcome,
     Point,
     Query,
@@ -71,6 +72,7 @@ _REFUSED: Final = (
     asyncpg.ClientConfigurationError,
 )
 _CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+# Not now(), which is the time at which the transaction began.
 _CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::double precision"
 _CLOCK_INTERVAL_S: Final = 60.0
 """How often the server's clock is measured while there are writes; clocks drift by milliseconds in that time."""
@@ -106,7 +108,6 @@ class PostgresDatabase:
         self._timeouts = _Timeouts(timeout, statement_timeout, max(timeout, open_timeout))
         self._at = at
         self._queue = WriteQueue(self._wake, self.name)
-        self.write = self._queue.put
         self._woken = asyncio.Event()
         self._opening = asyncio.Lock()
         self._pool: asyncpg.Pool | None = None
@@ -172,6 +173,11 @@ class PostgresDatabase:
             except _UNREACHABLE:
                 pool.terminate()
 
+    def write(self, change: Change, *rows: Row) -> asyncio.Future[int]:
+        """Queue a change for the next transaction."""
+        # A batch takes one statement per kind of change: to write a column that stays costs less than a round trip.
+        return self._queue.put(change.general, *rows)
+
     async def read(self, query: Query, *given: Any) -> Sequence[Row]:
         """The rows of a query, as of the last commit."""
         until = time.monotonic() + (self._timeouts.slow_statement if query.is_slow else self._timeouts.request)
@@ -212,6 +218,7 @@ class PostgresDatabase:
 
         async def clean() -> None:
             await self._get_pool()  # which makes the tables
+            # A connection of its own: the setting would stay with one of the pool, which is never reset.
             connection = await self._connect()
             try:
                 await connection.execute("SET statement_timeout = 0")
@@ -265,7 +272,11 @@ class PostgresDatabase:
         except Exception as error:
             if len(batch) > 1:
                 return [(await self._outcomes([write]))[0] for write in batch]
-            return [error if isinstance(error, StoreError) else StoreError(f"{self.name} cannot hold that: {error}.")]
+            return [
+                error
+                if isinstance(error, StoreError)
+                else StoreError(f"{{where}} cannot hold that: {error}.", self.name)
+            ]
 
     async def _transaction(self, batch: Sequence[Write], until: float) -> Sequence[Outcome]:
         """Write a batch: a single statement commits itself, several stand between BEGIN and COMMIT."""
@@ -273,6 +284,7 @@ class PostgresDatabase:
             connection = await self._get_writer()
         changed: dict[Write, int] = {}
         rounds, change = split_into_rounds(batch), batch[0].change
+        # Outside of BEGIN and COMMIT a statement takes one round trip instead of three.
         if len(rounds) == 1 and len(rounds[0]) == 1 and not change.fence.alone and not (change.bulk and len(batch) > 1):
             self._at("written")
             await self._commit(_run(connection, rounds[0], changed), until)
@@ -285,9 +297,12 @@ class PostgresDatabase:
                         await _run(connection, one, changed)
                     self._at("written")
             except TimeoutError:
+                # A ROLLBACK would wait behind the statement that is not answered; the server rolls back what a lost
+                # connection left open.
                 self._drop_connection()
                 raise
             except BaseException:
+                # This connection writes for all callers: the next batch must not find a transaction open.
                 await self._roll_back(connection)
                 raise
             await self._commit(connection.execute("COMMIT"), until)
@@ -300,7 +315,7 @@ class PostgresDatabase:
             async with asyncio.timeout_at(until):
                 await committing
         except _UNREACHABLE as error:
-            if isinstance(error, ValueError):
+            if isinstance(error, ValueError):  # asyncpg refused a value, and sent nothing
                 raise
             self._drop_connection()
             # The server ended the idle connection and asyncpg has read that, but not closed it yet: its state machine
@@ -309,8 +324,12 @@ class PostgresDatabase:
                 raise ConnectionError("the connection ended before the statement was sent") from error
             if isinstance(error, TimeoutError):
                 raise self._timeout_error("whether the change was written is unknown") from error
+            # Not retried: if the first attempt was committed, the second would find its fence passed, and report a
+            # conflict with a change of another.
             raise StoreUnavailable(
-                f"{self.name} was lost during a commit; whether it was committed is unknown: {_describe(error)}."
+                "{where} was lost during a commit; whether it was committed is unknown{why}.",
+                self.name,
+                _describe(error),
             ) from error
 
     async def _roll_back(self, connection: asyncpg.Connection) -> None:
@@ -321,7 +340,8 @@ class PostgresDatabase:
 
     def _timeout_error(self, outcome: str) -> StoreUnavailable:
         return StoreUnavailable(
-            f"{self.name} did not answer within {self._timeouts.request:g} s; {outcome}. Try again later."
+            f"{{where}} did not answer within {self._timeouts.request:g} s; {outcome}. Try again later.",
+            self.name,
         )
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]], until: float | None = None) -> T:
@@ -361,7 +381,7 @@ class PostgresDatabase:
                 if time.monotonic() + pause > until:
                     if isinstance(error, TimeoutError):
                         raise self._timeout_error("nothing was written") from error
-                    raise StoreUnavailable(f"{self.name} cannot be reached: {_describe(error)}.") from error
+                    raise StoreUnavailable("{where} cannot be reached{why}.", self.name, _describe(error)) from error
             except asyncpg.PostgresError as error:
                 raise self._to_store_error(error) from error
             await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311  # so that replicas do not retry in step
@@ -373,6 +393,7 @@ class PostgresDatabase:
     def _settings(self) -> dict[str, Any]:
         timeout = f"{round(self._timeouts.slow_statement * 1000)}"
         return {
+            # The server's own timeout comes first, and leaves the connection usable; this is for a silent server.
             "command_timeout": self._timeouts.slow_statement + _CONNECT_TIMEOUT_S,
             "server_settings": {"application_name": "waypost", "statement_timeout": timeout},
             **self._options,
@@ -382,7 +403,7 @@ class PostgresDatabase:
         if self._pool is not None:
             return self._pool
         async with self._opening:
-            if self._pool is None:
+            if self._pool is None:  # asked again: another task may have opened it while this one waited
                 connection = await self._connect()
                 try:
                     await _migrate(connection, self.name)
@@ -405,6 +426,7 @@ class PostgresDatabase:
         began = time.monotonic()
         seconds: float = await connection.fetchval(_CLOCK)
         self._clock_measured_at = time.monotonic()
+        # The server is taken to have read its clock halfway between question and answer.
         self._clock_offset = seconds - (began + self._clock_measured_at) / 2
 
     async def _get_writer(self) -> asyncpg.Connection:
@@ -419,16 +441,19 @@ class PostgresDatabase:
 
     def _to_store_error(self, error: Exception) -> StoreError:
         if isinstance(error, asyncpg.DiskFullError):
-            return StoreUnavailable(f"The disk of {self.name} is full; nothing was written. Make room, then try again.")
+            return StoreUnavailable(
+                "{where} is on a disk that is full; nothing was written. Make room, then try again.", self.name
+            )
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-            return StoreUnavailable(f"{self.name} is read-only; nothing was written.")
+            return StoreUnavailable("{where} is read-only; nothing was written.", self.name)
         if isinstance(error, asyncpg.QueryCanceledError):
             return StoreUnavailable(
-                f"{self.name} took longer than {self._timeouts.slow_statement:g} s; nothing was written."
+                f"{{where}} took longer than {self._timeouts.slow_statement:g} s; nothing was written.",
+                self.name,
             )
         if isinstance(error, _REFUSED):
-            return StoreUnavailable(f"{self.name} refused the connection: {_describe(error)}.")
-        return StoreError(f"{self.name} refused a statement: {_describe(error)}.")
+            return StoreUnavailable("{where} refused the connection{why}.", self.name, _describe(error))
+        return StoreError("{where} refused a statement{why}.", self.name, _describe(error))
 
 
 def _parse_url(url: str) -> tuple[str, str, dict[str, Any]]:
@@ -468,6 +493,7 @@ async def _run(connection: asyncpg.Connection, round_: Round, changed: dict[Writ
             columns += _columns([write.rows[place] for write in writes])
             columns += fences[: change.keys]
         found = await connection.fetch(change.postgres, *columns)
+        # Nearly always every fence holds, and no keys have to be compared.
         hits = {change.key_of(row) for row in found} if len(found) < len(writes) else None
         for write in writes:
             changed[write] = 1 if hits is None else int(change.key_of(write.rows[0]) in hits)
@@ -494,7 +520,9 @@ async def _migrate(connection: asyncpg.Connection, name: str) -> None:
             await connection.execute("SET LOCAL statement_timeout = 0")
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK, timeout=600)
             await connection.execute("SET LOCAL client_min_messages = warning")
+            # Below the lock: two processes that create a table IF NOT EXISTS at once fail on its name in the catalog.
             await connection.execute(schema.CREATE_MIGRATIONS)
+            # Read again: another process may have applied the migration while this one waited for the lock.
             missing = schema.missing_migrations(await connection.fetchval(schema.SELECT_VERSION), name)
             for statement in missing[0].statements(schema.POSTGRES_TYPES) if missing else ():
                 await connection.execute(statement, timeout=3600)
@@ -509,18 +537,21 @@ def _copy_to(connect: Callable[[], Awaitable[asyncpg.Connection]], target: Path)
     with sqlite.new_file(target) as fresh, closing(sqlite.connect(fresh, busy=1)) as file:
         sqlite.migrate(file, f"The backup {target}")
         asyncio.run(_copy(connect, file))
+        # Without a WAL beside it, the backup is one file.
         file.execute("PRAGMA journal_mode = DELETE")
 
 
 async def _copy(connect: Callable[[], Awaitable[asyncpg.Connection]], file: apsw.Connection) -> None:
     connection = await connect()
     try:
+        # One snapshot for all tables: an instance and its history are copied as of the same commit.
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             await connection.execute("SET LOCAL statement_timeout = 0")
             file.execute("BEGIN")
             for table in schema.TABLES:
                 columns, values = ", ".join(table.columns), ", ".join("?" * len(table.columns))
                 query = f"SELECT {columns} FROM {table.name} ORDER BY {', '.join(table.key)}"  # noqa: S608
+                # A table may be larger than the memory.
                 rows = await connection.cursor(query)
                 while some := await rows.fetch(_COPY_ROWS):
                     file.executemany(f"INSERT INTO {table.name} ({columns}) VALUES ({values})", some)  # noqa: S608

@@ -187,6 +187,7 @@ _ADD_JOB: Final = Change(insert(JOBS, "skip"))
 _DUE: Final = select(JOBS, "queue = ? AND status = ? AND due_at <= ?", order=["due_at", "id"], limit=True)
 _NEXT: Final = Query("SELECT min(due_at) FROM jobs WHERE queue = ? AND status = ?")
 _LEASE: Final = Change(update(JOBS, ["version"], ["due_at", "attempts"]))
+# The version stays: it is what the holder of the lease knows.
 _RENEW: Final = Change(update(JOBS, ["version"], ["due_at"], moves=False))
 _PUT_BACK: Final = Change(update(JOBS, ["version"], ["status", "due_at", "reason"]))
 _UNDO_LEASE: Final = Change(update(JOBS, ["version"], ["status", "due_at", "reason", "attempts"]))

@@ -99,6 +99,7 @@ _PUT: Final = Change(
 _REMOVE_WORKER: Final = Change(delete(WORKERS))
 _REMOVE_ALL: Final = Change(delete_where(WORKERS, "replica = ?", [TEXT]))
 _REMOVE_DEAD: Final = Change(delete_where(WORKERS, "replica NOT IN (SELECT id FROM replicas)", []))
+# The rows of a replica that was declared dead may outlive its own row.
 _VERSIONS: Final = Query(
     "SELECT w.replica, w.id, w.version FROM workers AS w JOIN replicas AS r ON r.id = w.replica WHERE w.replica <> ?"
 )

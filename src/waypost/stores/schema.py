@@ -1,4 +1,4 @@
-"""The tables as the newest migration leaves them, and the migrations that lead there from an empty database.
+"""The tables as the newest migration leaves them, and the migrations that lead there.
 
 Migrations are numbered, forward only, and never edited once released. Each is one transaction, its own row in
 `migrations` included: one that is interrupted anywhere has not happened. Column types are written `{text}`, `{integer}`
@@ -121,6 +121,8 @@ class Migration(NamedTuple):
         return [*(part.strip() for part in self.script.format(**words).split(";") if part.strip()), made]
 
 
+# A partial index has only the rows that its query looks for, so most writes do not touch it. The planner uses it where
+# the query repeats its condition.
 _FIRST: Final = """
 CREATE TABLE sessions (
     id {text} PRIMARY KEY, version {integer} NOT NULL, principal {text} NOT NULL,

@@ -26,7 +26,7 @@ from waypost.stores.database import (
 )
 from waypost.stores.records import check_fence
 from waypost.stores.schema import EVENTS, SESSIONS
-from waypost.stores.secrecy import StoredSecrets
+from waypost.stores.secrets import StoredSecrets
 
 SESSION_TTL_S: Final = 7 * 24 * 3600.0
 """How long a session is kept after it was last saved."""
@@ -137,6 +137,7 @@ class EventLog:
         message = from_json(event.message)
         parts = message if isinstance(message, list) else [message]  # a batch
         for part in parts:
+            # The id stays as it is, or the client could not match the response.
             part.update({name: self._secrets.hide(part[name]) for name in _SAID if name in part})
         return event._replace(message=to_json(message))
 

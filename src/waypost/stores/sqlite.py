@@ -58,11 +58,11 @@ CHECKPOINT_PAGES: Final = 8000
 _PROGRESS_STEPS: Final = 100_000
 _WAL_RETRY_S: Final = 0.01
 _UNAVAILABLE: Final = {
-    apsw.FullError: "The disk of {where} is full; nothing was written. Make room, then try again.",
+    apsw.FullError: "{where} is on a disk that is full; nothing was written. Make room, then try again.",
     apsw.ReadOnlyError: "{where} is read-only; nothing was written. Make the file and its directory writable.",
     apsw.BusyError: "{where} is locked by another process; nothing was written.",
     apsw.LockedError: "{where} is locked by another process; nothing was written.",
-    apsw.CantOpenError: "{where} cannot be opened: its directory is missing or closed to this user.",
+    apsw.CantOpenError: "{where} cannot be opened: its directory is missing, read-only or closed to this user.",
     apsw.IOError: "{where} cannot be read or written: {error} ({code}).",
 }
 _MOVED: Final = "{where} was moved or replaced while it was open; nothing was written. Restart the hub."
@@ -569,11 +569,11 @@ def connect(
         statementcachesize=_CACHED_STATEMENTS,
     )
     connection.set_busy_timeout(round(busy * 1000))
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else each value of a parameter makes it plan again
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     if path is not None and not reading:
         _enable_wal(connection, busy)
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA synchronous = {synchronous}; PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute(f"PRAGMA journal_size_limit = {2 * 4096 * CHECKPOINT_PAGES}")
     return connection
 

@@ -1,7 +1,7 @@
 """The store: everything that outlives a request.
 
 `Store` is what the rest of the package uses, with one attribute per domain. A domain is a few SQL statements, written
-once for all engines (`statements.py`, `schema.py`). `Database` is the port below, which an engine (`sqlite.py`,
+once for all engines (`database.py`, `schema.py`). `Database` is the port below, which an engine (`sqlite.py`,
 `postgres.py`) implements. Every change of a record is conditional on its version; every list is read in pages by key.
 """
 
@@ -20,7 +20,7 @@ from waypost.stores.audit import Audit
 from waypost.stores.database import PROOF_CHARS, Database, Query
 from waypost.stores.instances import PROXY_RETENTION_S, Instances
 from waypost.stores.records import Documents, Jobs, State
-from waypost.stores.secrecy import StoredSecrets
+from waypost.stores.secrets import StoredSecrets
 from waypost.stores.sessions import EventLog, SessionStore
 from waypost.stores.tasks import RequestRecord, Requests, TaskStore
 
@@ -96,6 +96,7 @@ class Store:
             # Deleted rows stay readable in the file of the database until it is written anew.
             await self.database.vacuum()
         with suppress(StaleVersion):
+            # Another replica may have recorded the same.
             await self.state.put(_REMOVED, done, changed)
         return changed
 
@@ -136,6 +137,7 @@ class Store:
         await self.open()
         now, swept = self.now(), 0
         for part in (self.sessions, self.tasks, self.events, self.requests):
+            # In portions, so that other writes get their turn.
             while some := await part.sweep(now):
                 swept += some
         while some := await self.instances.sweep(now - PROXY_RETENTION_S):

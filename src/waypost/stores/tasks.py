@@ -24,7 +24,7 @@ from waypost.stores.database import (
 )
 from waypost.stores.records import check_fence
 from waypost.stores.schema import HOLDERS, REQUESTS, TASKS
-from waypost.stores.secrecy import StoredSecrets
+from waypost.stores.secrets import StoredSecrets
 
 
 class TaskCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +86,7 @@ _SAVE: Final = Change(update(TASKS, ["version"], ["holder", "status", "expires_a
 _FIND: Final = select(
     TASKS, "id > ? AND (? = '' OR principal = ?) AND (? = '' OR status = ?)", order=("id",), limit=True
 )
+# That the holder is not empty is said again, because the index by holder has only those rows.
 _HELD: Final = Query("SELECT id, version FROM tasks WHERE holder = ? AND holder <> '' ORDER BY id")
 _SWEEP: Final = Change(delete_where(TASKS, "expires_at < ?", [REAL], limit=1000))
 _KEEP_HOLDER: Final = Change(insert(HOLDERS, "replace"))

@@ -209,6 +209,7 @@ def _read_file(stdin: BinaryIO, lines: _LineReader, loop: asyncio.AbstractEventL
 def claim_stdout() -> BinaryIO:
     """A copy of stdout for the protocol; what the process and its children print goes to stderr from now on."""
     original = os.fdopen(os.dup(1), "wb", buffering=0)
+    # The descriptor too: programs that the hub starts inherit it, and extensions in C write to it.
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     return original

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 METHOD_NOT_FOUND: Final = -32601
 NEWEST_FIRST: Final = (V2026_07_28, LATEST_LEGACY)
+# Bounds for a server that asks again and again, or whose cursors form a circle.
 _MAX_ROUNDS: Final = 16
 _MAX_PAGES: Final = 1000
 _MAX_RETRIES: Final = 2
-"""What a server may have to teach about a tool before it can be called: that it wants headers, and to be a task."""
+"""A call may be refused for missing headers, and again because it has to be a task."""
 _TASK_ID_TIMEOUT_S: Final = 10.0
 """How long a server has to return the id of a task that is to be cancelled."""
 _NO_META: Final[Mapping[str, Any]] = {}
@@ -36,6 +37,7 @@ class Client(JsonRpcClient):
     async def open(self) -> Reply:
         """Introduce the client, and learn what the server is."""
         await self._transport.open(self.receive)
+        # Kept, because the answer of the server replaces the version.
         has_session = not is_modern(self.version)
         if not has_session:
             welcome = await self.request("server/discover")
@@ -68,6 +70,7 @@ class Client(JsonRpcClient):
         # In the stateless era a server asks by its result, and the request is made again with the answers.
         for _ in range(_MAX_ROUNDS):
             result: Reply = await self.round_trip(method, params, meta, Reply.of)
+            # Without answers of its own, the client returns the question to its caller.
             if result.get("resultType") != "input_required" or not self.server_requests.answers:
                 return result
             params["inputResponses"] = {
@@ -166,9 +169,11 @@ class Client(JsonRpcClient):
         acknowledged: asyncio.Future[Reply] = running_loop().create_future()
 
         def on_notification(note: Reply) -> None:
-            mine = note["params"].get("_meta", {}).get(SUBSCRIPTION_ID) == request_id
-            if mine and note["method"] == "notifications/subscriptions/acknowledged":
-                acknowledged.set_result(note["params"]["notifications"])
+            if note["method"] != "notifications/subscriptions/acknowledged" or acknowledged.done():
+                return
+            meta, honoured = note["params"].get("_meta"), note["params"].get("notifications")
+            if isinstance(meta, dict) and meta.get(SUBSCRIPTION_ID) == request_id and isinstance(honoured, Reply):
+                acknowledged.set_result(honoured)
 
         stop_listening = self.listen_to(on_notification)
         ended = self.send_request(request_id, "subscriptions/listen", {"notifications": wanted})
@@ -253,8 +258,10 @@ class RelayClient(Client):
             if requires_task(error) and not as_task:
                 self.tool_hints.as_task.add(name)
                 return True
+        # 2025-11-25 answers -32601 both to a call that has to be a task and to a task that has to be a call.
         elif error.code == METHOD_NOT_FOUND and supports_tasks(self.version, self.server_capabilities):
             await self.list_tools()
+            # Another attempt makes sense only if the fresh definition disagrees with how the tool was called.
             return (name in self.tool_hints.as_task) != as_task
         return False
 
@@ -386,6 +393,7 @@ _ENDED: Final = ("completed", "failed", "cancelled")
 _INPUT_REQUIRED: Final = "input_required"
 _NOTIFICATIONS: Final = ("notifications/tasks/status", "notifications/tasks")
 _TASK_FAILED: Final = -32000
+# A server may ask for any interval: too short a one would be a busy loop, too long a one would hide the end.
 _POLL_S: Final = 1.0
 _MIN_POLL_S: Final = 0.02
 _MAX_POLL_S: Final = 60.0
@@ -444,6 +452,7 @@ def declare_tasks(meta: Mapping[str, Any], own: Mapping[str, Any]) -> Data:
 def task_in(result: Mapping[str, Any]) -> Data | None:
     """The task that a call became, if it did."""
     task = result if result.get("resultType") == "task" else result.get("task")
+    # A finished result has `content`, a task never does: a tool may return a member `task` of its own.
     if not isinstance(task, dict) or not isinstance(task.get("taskId"), str) or "content" in result:
         return None
     return task
@@ -512,6 +521,8 @@ class _TaskPoller:
             raise RemoteError(f"The task was cancelled: {reason}", _TASK_FAILED)
         if not self._is_modern:
             asks = task["status"] == _INPUT_REQUIRED
+            # A task that waits for input ends when a person has answered, so only its own limit applies, not that of a
+            # poll.
             return await (self._request("tasks/result") if asks else self._request_soon("tasks/result"))
         if task["status"] == "failed":
             error = task["error"]

@@ -44,6 +44,7 @@ JSON: Final = "application/json"
 _OWN_HEADERS: Final = {
     "user-agent": f"waypost/{__version__}",
     "accept": f"{JSON}, {EVENTS}",
+    # The HTTP client does not decompress.
     "accept-encoding": "identity",
     "content-type": JSON,
 }
@@ -61,7 +62,9 @@ _RESERVED_HEADERS: Final = frozenset(
 )
 """Headers that say how a message is sent, which the configuration cannot set."""
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# All but the tab: a line break in a value would add headers of its own.
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+# Only these keep the method and the body.
 _FOLLOWED: Final = (307, 308)
 _TOO_MANY_REQUESTS: Final = 429
 _MAX_REDIRECTS: Final = 5
@@ -85,6 +88,7 @@ class HttpTransport:
     async def open(self, receive: Receive) -> None:
         """Get ready to send; connections are opened when they are needed."""
         self.receive = receive
+        # The second era is tried over the same connections.
         if self._pool is not None:
             return
         try:
@@ -150,6 +154,8 @@ class HttpTransport:
             EventStream(self.receive).feed(response.body)
         elif response.body:
             raise self.to_refusal(response)
+        # A JSON-RPC error in the body has answered the request by now, so that this error only counts if there was
+        # none.
         if status >= 400:
             raise self.to_refusal(response)
 
@@ -224,6 +230,7 @@ class UpstreamHttpTransport(HttpTransport):
         is_forgotten = status == 404 or (status == 400 and find_id(response.body) is None)
         if is_forgotten and self.session_id is not None:
             raise UpstreamUnavailable(f'The server of the connection "{self._name}" has ended the session.')
+        # What the server answers itself is JSON; other content is that of a proxy whose server is down or overloaded.
         if (status >= 500 or status == _TOO_MANY_REQUESTS) and response.content_type != JSON:
             raise UpstreamUnavailable(self._explain_status(response), delivered=True)
         super().accept(response)
@@ -299,6 +306,7 @@ class RoundTrip(Request):
         self._pool = pool
         self._ended = ended
         self._is_urgent = is_urgent
+        # Responses are read in the context of the connection, which an earlier call may have opened.
         self._call = CURRENT_CALL.get()
         self._redirects = 0
         pool.send(self, is_urgent=is_urgent)
@@ -326,6 +334,7 @@ class RoundTrip(Request):
                 self._transport.accept(response)
         except HttpError as error:
             problem = self._transport.to_error(error)
+        # What is wrong with one response must not reach the connection, whose parser calls this.
         except Exception as error:
             problem = error
         self._ended(problem)
@@ -333,6 +342,7 @@ class RoundTrip(Request):
     def _follow_redirect(self, response: Response) -> bool:
         """Whether the request was sent again, to another path of the same origin."""
         location = response.headers.get(b"location", b"").decode("latin-1")
+        # Only on the same origin: the headers may hold credentials.
         target = self._transport.address.resolve_redirect(location)
         if target is None or self._redirects == _MAX_REDIRECTS:
             return False

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, Self, TypeVar, cast
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, MsgspecError, Raw
 
 from waypost.capabilities.capability import HeaderParameter
 from waypost.errors import ProtocolError, RemoteError
@@ -37,6 +37,7 @@ SERVER_REQUESTS: Final[dict[str, dict[str, Any]]] = {
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 _TASK_OWNER_TIMEOUT_S: Final = 5.0
 _METHOD_NOT_FOUND: Final = -32601
+_INVALID_PARAMS: Final = -32602
 _AMBIGUOUS: Final = -32000
 
 Answerer = Callable[[dict[str, Any]], Any]
@@ -122,12 +123,15 @@ class ServerRequests:
         request_id, method = cast("RequestId", message.id), cast("str", message.method)
         self._open[request_id] = asyncio.current_task()
         try:
-            answer = await self.answer(method, {} if message.params is UNSET else decode(message.params))
+            params = _read_params(message)
+            if params is None:
+                raise RemoteError(f"The parameters of {method} are not an object.", _INVALID_PARAMS)
+            answer = await self.answer(method, params)
             return messages.result(request_id, messages.encode(answer))
         except RemoteError as error:
             return messages.error(request_id, error.code, error.message, error.data)
         finally:
-            del self._open[request_id]
+            self._open.pop(request_id, None)  # a server may have used the id twice
             CURRENT_CALL.set(None)  # a connection that is opened for the response may carry other calls later
 
     async def answer(self, method: str, params: dict[str, Any]) -> Any:
@@ -149,7 +153,8 @@ class ServerRequests:
             if downstream is not None:
                 downstream.log(note["params"])
         elif note["method"] == "notifications/cancelled":
-            answering = self._open.get(note["params"].get("requestId"))
+            request_id = note["params"].get("requestId")
+            answering = self._open.get(request_id) if isinstance(request_id, (int, str)) else None
             if answering is not None:
                 answering.cancel()
 
@@ -161,6 +166,8 @@ class ServerRequests:
             raise RemoteError(f"Method not found: {method}", _METHOD_NOT_FOUND)
         if len(known) < len(candidates) or any(one.owner != known[0].owner for one in known):
             raise RemoteError("Calls of different clients are in flight, so this could be for any of them.", _AMBIGUOUS)
+        # All candidates are calls of one client, so that any of them may be asked: the newest that declares the
+        # capability.
         return next((one for one in reversed(known) if one.can_answer(method, params)), known[-1])
 
     def find_log_recipient(self, params: Mapping[str, Any]) -> Downstream | None:
@@ -178,6 +185,7 @@ class ServerRequests:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(_TASK_OWNER_TIMEOUT_S):
+                # Only a call without a task id can still become the task.
                 while self._find_task(task_id) is None and any(call.task_id is None for call in self._calls):
                     self._call_started.clear()
                     await self._call_started.wait()
@@ -188,6 +196,7 @@ class ServerRequests:
         call = None if task_id is None else self._find_task(task_id)
         if call is None and (current := CURRENT_CALL.get()) is not None and current in self._calls:
             call = current
+        # A message of an unknown task belongs to no call in flight, so it is not matched by elimination.
         if call is not None or task_id is not None:
             return [] if call is None else [call.downstream]
         return [call.downstream for call in self._calls]
@@ -202,6 +211,18 @@ def _related_task(params: Mapping[str, Any]) -> str | None:
     related = meta.get(RELATED_TASK) if isinstance(meta, dict) else None
     task_id = related.get("taskId") if isinstance(related, dict) else None
     return task_id if isinstance(task_id, str) else None
+
+
+def _read_params(message: Message) -> dict[str, Any] | None:
+    """The parameters of a message; `None` if they are not an object."""
+    # Some servers write `null` where there are none.
+    if message.params is UNSET or bytes(message.params) == b"null":
+        return {}
+    try:
+        params = decode(message.params)
+    except MsgspecError:  # such as for the number 1e999, which is valid JSON, so that the message was parsed
+        return None
+    return params if isinstance(params, dict) else None
 
 
 _NEXT_WORD: Final = re.compile(r"_([a-z0-9])")
@@ -278,7 +299,7 @@ class Profile:
 
 
 class ToolHints:
-    """What is known of how a server wants its tools to be called, from its definitions and its refusals."""
+    """How a server wants its tools to be called, as its definitions and its refusals say."""
 
     def __init__(self) -> None:
         self.headers: dict[str, tuple[HeaderParameter, ...]] = {}
@@ -333,6 +354,7 @@ class JsonRpcClient:
         self.server_info: Reply = Reply()
         self.server_capabilities: Reply = Reply()
         self._transport = transport
+        # A transport that has this sends without a task of its own for each request.
         self._start_request: StartRequest | None = getattr(transport, "start_request", None)
         self._timeout = patience
         self._ids = itertools.count(1)
@@ -384,7 +406,10 @@ class JsonRpcClient:
             self._fail(request_id, error)
 
     def listen_to(self, listener: Listener) -> Callable[[], None]:
-        """Hand every notification to `listener`, until the function returned is called."""
+        """Hand every notification to `listener`, until the function returned is called.
+
+        Its `params` are an object. What is in them is the server's: a listener must not raise, whatever it is.
+        """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -425,6 +450,7 @@ class JsonRpcClient:
             self._sending[request_id] = self._start_request(
                 data, self.version, method, about, extra, partial(self._end_round_trip, request_id)
             )
+        # Callers wait for the future only, so a request that cannot even be started fails there like any other.
         except Exception as error:
             future.set_exception(error)
         return future
@@ -503,7 +529,10 @@ class JsonRpcClient:
         if message.method is UNSET:
             self._resolve(message)
         elif message.id is UNSET:
-            params = {} if message.params is UNSET else decode(message.params)
+            params = _read_params(message)
+            # A listener would raise at them, which the transport cannot survive: it would lose what arrives next.
+            if params is None:
+                return
             note = Reply.of({"method": message.method, "params": params})
             for listener in tuple(self._listeners):
                 listener(note)
@@ -519,7 +548,10 @@ class JsonRpcClient:
         if pending is None or pending[0].done():
             return
         future, convert = pending
-        content = decode(cast("Raw", message.result if message.error is UNSET else message.error))
+        try:
+            content = decode(cast("Raw", message.result if message.error is UNSET else message.error))
+        except MsgspecError:  # as above
+            content = None
         if not isinstance(content, dict):
             future.set_exception(RemoteError("The server's response is not MCP.", -32603))
         elif message.error is not UNSET:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -12,6 +12,7 @@ import msgspec
 
 from waypost.config.models import Connection, McpConnection
 from waypost.errors import RemoteError, ToolError
+from waypost.redaction import hide, without
 from waypost.runtime.component import Change, Component, Switch
 from waypost.settings import Settings
 from waypost.upstreams.client import MAX_TASK_S, Ask, Offers, RelayClient, list_offers, task_in, to_plain, wait_for_task
@@ -25,6 +26,7 @@ from waypost.upstreams.upstream import (
     Upstream,
     UpstreamContext,
     UpstreamStatus,
+    find_credentials,
 )
 from waypost.wire.versions import V2025_03_26, V2025_06_18, at_least
 
@@ -36,8 +38,6 @@ HUB: Final = "hub"
 DEFAULT_LIMITS: Final = Limits()
 MAX_USERS: Final = 100
 """How many users may have a session of their own with one server at the same time."""
-_REDACTED: Final = "[REDACTED]"
-_MIN_SECRET_LENGTH: Final = 6
 
 Credentials = Callable[[str, str], Awaitable[Any]]
 """The credential of a principal for a connection: a mapping of headers, or nothing."""
@@ -86,7 +86,7 @@ class Upstreams(Component):
         max_users: int = MAX_USERS,
     ) -> None:
         self.connections: Mapping[str, Connection] = connections or {}
-        """What is connected to, by name; a reload of the configuration replaces it."""
+        """The configured connections by name; a reload replaces them."""
         self._credentials = credentials
         self._context = UpstreamContext(limits)
         self.versions: Final[Mapping[str, str]] = self._context.versions
@@ -101,7 +101,7 @@ class Upstreams(Component):
 
     @property
     def listener(self) -> Listener:
-        """What is notified of sessions and their notifications."""
+        """The listener that is notified of sessions, and of what servers send."""
         return self._context.listener
 
     @listener.setter
@@ -273,6 +273,7 @@ class Upstreams(Component):
     ) -> _Result:
         connection = self.connections.get(name)
         upstream = self._upstreams.get(name)
+        # An upstream with a user's credential is never found here: its connection is a copy with the user's headers.
         # The usual case: the same object shows that no reload replaced the connection, without comparing its fields.
         if upstream is not None and upstream.connection is connection:
             return await upstream.use(work, within)
@@ -305,7 +306,9 @@ class Upstreams(Component):
         try:
             return await upstream.use(work, within)
         except (RemoteError, UpstreamUnavailable) as problem:
-            raise _redact(problem, headers.values()) from None
+            # In place: its class and the rest of it tell callers what to do.
+            _redact(problem, headers)
+            raise problem from None
 
     def _get_shared(self, name: str, connection: McpConnection) -> Upstream:
         """The upstream as it is configured now; one that was configured otherwise goes when its calls are done."""
@@ -343,13 +346,10 @@ def with_headers(connection: McpConnection, headers: Mapping[str, str]) -> McpCo
     return msgspec.structs.replace(connection, headers={**shared, **headers})
 
 
-def _redact(problem: RemoteError | UpstreamUnavailable, secrets: Iterable[str]) -> RemoteError | UpstreamUnavailable:
-    """A problem without the credential that was shown, which servers like to repeat."""
-    message = problem.message if isinstance(problem, RemoteError) else str(problem)
-    for secret in secrets:
-        # Also without its scheme, such as `Bearer`.
-        for part in {secret, secret.rpartition(" ")[2]}:
-            message = message.replace(part, _REDACTED) if len(part) >= _MIN_SECRET_LENGTH else message
+def _redact(problem: RemoteError | UpstreamUnavailable, headers: Mapping[str, str]) -> None:
+    """Remove the credential that was shown from a problem, where servers like to repeat it."""
+    secrets = find_credentials(headers)
+    problem.args = tuple(hide(list(problem.args), secrets))
     if isinstance(problem, RemoteError):
-        return RemoteError(message, problem.code, problem.data)
-    return UpstreamUnavailable(message, delivered=problem.delivered)
+        problem.message = without(problem.message, secrets)
+        problem.data = hide(problem.data, secrets)

@@ -155,6 +155,7 @@ class _Child(asyncio.BaseProtocol):
             stderr=subprocess.PIPE,
             cwd=connection.working_directory,
             env=build_environment(connection.env),
+            # A process group of its own can be killed as a whole, and Ctrl-C at the hub's terminal does not reach it.
             start_new_session=True,
             bufsize=0,
         )
@@ -210,6 +211,7 @@ class _Child(asyncio.BaseProtocol):
         """End the process and all of its group, at once."""
         if not self.exited.is_set():
             self._kill_group()
+        # `close` would first write what is buffered, and the process may never read it.
         if self._stdin is not None and self._stdin.get_write_buffer_size():
             self._stdin.abort()
         elif self._stdin is not None:

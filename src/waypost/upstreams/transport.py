@@ -1,4 +1,4 @@
-"""What carries the messages of an MCP client, and the table of transports that a connection can use.
+"""The port for transports of an MCP client, and the table of transports that a connection can use.
 
 A transport is one module: a class that follows `Transport`, and a row in `TRANSPORTS`. Which transport a connection
 uses is decided in `McpConnection.transport` and nowhere else.
@@ -103,6 +103,7 @@ def shorten(text: str) -> str:
 def to_header_value(text: str) -> str:
     """`text` as an HTTP header value, in base64 where it would not survive as it is."""
     plain = text.isascii() and text.isprintable() and text == text.strip()
+    # A text that looks encoded already has to be encoded, or the other side would decode it.
     if plain and not (text.startswith("=?base64?") and text.endswith("?=")):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="

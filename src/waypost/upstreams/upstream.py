@@ -16,6 +16,7 @@ from waypost.config.models import McpConnection
 from waypost.errors import DeadlineExceeded, RemoteError, UnsupportedVersion
 from waypost.execution.limits import Deadline
 from waypost.loops import running_loop
+from waypost.redaction import secrets_of, without
 from waypost.upstreams.client import METHOD_NOT_FOUND, NEWEST_FIRST, Client, RelayClient, negotiate_version
 from waypost.upstreams.jsonrpc import SERVER_REQUESTS, Reply, Unanswered, declare_capabilities
 from waypost.upstreams.transport import NamedError, Transport, UpstreamUnavailable, transport_kind
@@ -57,6 +58,7 @@ async def follow_changes(
     while True:
         began = running_loop().time()
         try:
+            # `UpstreamUnavailable` is one: a stream that cannot be opened is tried again.
             with suppress(OSError):
                 await client.send_request(_LIST_STREAM, "subscriptions/listen", {"notifications": LISTS})
         except RemoteError as error:
@@ -94,7 +96,9 @@ class ResourceSubscriptions:
 
             def on_end(future: asyncio.Future[Any]) -> None:
                 if not future.cancelled():
+                    # Retrieved, or asyncio would log it as an error of the hub.
                     future.exception()
+                # Ended by the server: `_listen` replaces `_stream` before it cancels one.
                 if self._stream == stream:
                     self._stream, self.uris = None, set()
                     ended()
@@ -122,6 +126,7 @@ _FIRST_ERA_SHARE: Final = 0.4
 """The share of the time for a start in which a server has to answer in the first era that is tried."""
 _FIRST_ERA_MAX_S: Final = 4.0
 """A server that ignores requests of an era it does not know costs each start as long as this."""
+# Keeps the power of two in `start_failed` small; the pause reaches its maximum long before.
 _MAX_FAILURES: Final = 30
 _TOOLS_CHANGED: Final = Reply(method="notifications/tools/list_changed", params=Reply())
 
@@ -191,9 +196,14 @@ class UpstreamContext:
     limits: Limits
     listener: Listener = NO_LISTENER
     progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
-    """Who gets the progress of a call, by connection and progress token."""
+    """The receivers of progress, by connection and progress token."""
     versions: dict[str, str] = field(default_factory=dict)
     """The versions of MCP that running sessions speak, by connection; without sessions of single users."""
+
+
+def find_credentials(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of headers to redact: whole, without a scheme such as `Bearer`, and their last word alone."""
+    return secrets_of(headers, {name: value.rpartition(" ")[2] for name, value in headers.items()})
 
 
 class RestartBackoff:
@@ -203,10 +213,12 @@ class RestartBackoff:
     one is lost soon as well is that a failure, as is every start that does not succeed.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, secrets: tuple[str, ...] = ()) -> None:
         self.problem = ""
         """Why there is no session, where one was wanted."""
         self._limits = limits
+        self._secrets = secrets
+        """Values that are not to be logged or listed, although a server repeats them."""
         self._failures = 0
         self._until = 0.0
         self._started_at: float | None = None
@@ -239,7 +251,7 @@ class RestartBackoff:
         self._until = running_loop().time() + pause
         self._failures = min(self._failures + 1, _MAX_FAILURES)
         self._log_once(problem)
-        self.problem = problem
+        self.problem = without(problem, self._secrets)
 
     def _forget_if_steady(self) -> None:
         if self._started_at is not None and running_loop().time() - self._started_at >= self._limits.steady:
@@ -247,6 +259,7 @@ class RestartBackoff:
         self._started_at = None
 
     def _log_once(self, problem: str) -> None:
+        problem = without(problem, self._secrets)
         _log.log(logging.DEBUG if problem == self._logged else logging.WARNING, "%s", problem)
         self._logged = problem
 
@@ -285,7 +298,7 @@ class Upstream:
         """With those that still have calls but take no new ones."""
         self._starting: asyncio.Task[Session] | None = None
         self._closing: set[asyncio.Task[None]] = set()
-        self._backoff = RestartBackoff(context.limits)
+        self._backoff = RestartBackoff(context.limits, find_credentials(connection.headers))
         self._is_retired = False
         self._is_closed = False
 
@@ -349,6 +362,7 @@ class Upstream:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait({self._starting})
+        # First, because cancelling the tasks on the servers needs the sessions that are closed next.
         await asyncio.gather(*(session.client.say_goodbye() for session in self._sessions))
         for session in tuple(self._sessions):
             session.client.fail_requests(self._closed_error())
@@ -364,6 +378,7 @@ class Upstream:
             with Deadline(within):
                 return await work(session.client)
         except asyncio.CancelledError:
+            # A caller that gives up at once says nothing about the server.
             if monotonic() - began >= self._context.limits.suspect:
                 self._probe(session)
             raise
@@ -382,6 +397,7 @@ class Upstream:
             # The server was replaced by one of another era: a new session negotiates again.
             self._retire_session(session)
             raise UpstreamUnavailable(f'The connection "{self._name}" changed its version of MCP.') from None
+        # Clients read responses without checking their form first: what is missing or of another type shows here.
         except (LookupError, TypeError, AttributeError):
             raise self._not_mcp_error() from None
         finally:
@@ -451,6 +467,8 @@ class Upstream:
         session.client.listen_to(self._on_notification)
         self._sessions.add(session)
         try:
+            # Before the limit of the first era begins: it would kill a program that a busy machine is slow to start.
+            await transport.open(session.client.receive)
             patience = min(self._context.limits.start * _FIRST_ERA_SHARE, _FIRST_ERA_MAX_S)
             await negotiate_version(session.client, versions, patience)
         except RemoteError as error:
@@ -461,7 +479,10 @@ class Upstream:
             raise self._not_mcp_error() from None
         except BaseException:
             self._close_session(session)
-            if session.lost is not None:  # the request that waited for it may have been cancelled
+            # The request that waited for it may have been cancelled. A start that was cancelled itself, by its timeout
+            # or by `close`, ends: taken for a loss, it would begin again, without a limit.
+            task = asyncio.current_task()
+            if session.lost is not None and not (task is not None and task.cancelling()):
                 raise session.lost from None
             raise
         return session
@@ -487,6 +508,7 @@ class Upstream:
             async with asyncio.timeout(self._context.limits.probe):
                 await client.request("server/discover" if is_modern(client.version) else "ping")
         except TimeoutError:
+            # Or `_close_session` would cancel this task.
             session.probe = None
             silent = f'The connection "{self._name}" no longer answers, so it is started anew.'
             self._fail_session(session, UpstreamUnavailable(silent, delivered=True))
@@ -530,6 +552,7 @@ class Upstream:
         for task in (session.following, session.probe):
             if task is not None:
                 task.cancel()
+        # In the background: closing may wait for the server.
         closing = running_loop().create_task(session.client.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
@@ -538,6 +561,7 @@ class Upstream:
         session.idle_timer = running_loop().call_later(delay, self._check_idle, session)
 
     def _check_idle(self, session: Session) -> None:
+        # Calls only note the time: one timer for each session costs less than one that every call sets again.
         idle = self._context.limits.idle
         left = session.idle_since + idle - monotonic()
         if session.calls or (left <= 0 and self._listener.is_needed(self._name)):

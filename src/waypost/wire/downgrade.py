@@ -17,6 +17,7 @@ _SINCE: Final = {"title": V2025_06_18, "outputSchema": V2025_06_18, "_meta": V20
 def definition(full: Definition, version: str) -> Definition | dict[str, Any]:
     """A definition as a client of `version` may see it."""
     if is_modern(version):
+        # In 2026-07-28 tasks are an extension, and a tool does not say whether it can run as one.
         return msgspec.structs.replace(full, execution=msgspec.UNSET) if isinstance(full, ToolDefinition) else full
     if version == V2025_11_25 and not _has_modern_output(full):
         return full
@@ -48,6 +49,7 @@ def _has_modern_output(full: Definition) -> bool:
 def _downgrade_annotations(known: dict[str, Any], version: str, title: str | None) -> None:
     if not at_least(version, V2025_03_26):
         known.pop("annotations", None)
+    # 2025-03-26 has the title of a tool only among its annotations.
     elif title and not at_least(version, V2025_06_18):
         known["annotations"] = {"title": title, **known.get("annotations", {})}
 

@@ -265,6 +265,7 @@ class Channels:
         """Close all of them at once."""
         self._is_closed = True
         for socket in self._sockets:
+            # Writers have no limit otherwise: their close frame waits until the reader has caught up.
             socket.close_timeout = _CLOSE_TIMEOUT_S
         await asyncio.gather(*(self.shut(socket) for socket in list(self._sockets)), return_exceptions=True)
 

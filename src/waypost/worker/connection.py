@@ -79,6 +79,7 @@ class WorkerLoop:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
             self._loop = asyncio.new_event_loop()
+            # A daemon: a program that ends does not wait for its worker.
             self._thread = threading.Thread(target=self._run, name="waypost-worker", daemon=True)
             self._thread.start()
 
@@ -200,6 +201,7 @@ class Connection:
         while True:
             before = self._registration
             reason = await self._connect()
+            # A new registration shows that the connection worked, so that the pauses begin again with the shortest.
             failed = 0 if self._registration is not before else failed + 1
             pause = self._pauses.pause(failed)
             _log.warning("not connected to %s: %s; trying again in %.1f s", self._url, reason, pause)
@@ -219,6 +221,7 @@ class Connection:
         try:
             await socket.send(data if len(data) <= _MAX_FRAME_BYTES else fragments, text=True)
         except ConnectionClosed:
+            # A part may have arrived. It counts as sent, so that its call fails and is not made a second time.
             _log.debug("the connection was lost while a message was sent")
         return True
 
@@ -328,7 +331,7 @@ class InvocationContext:
     observe_depth: int = 0
     """How many observers in a row caused it."""
     caller: dict[str, Any] | None = None
-    """Who made it: `worker_id`, `worker_name`, and the `function_id` and `invocation_id` that it was made from."""
+    """Its origin: `worker_id`, `worker_name`, and the `function_id` and `invocation_id` that it was made from."""
     activation: dict[str, Any] | None = None
     """The `observer_id` and `activation_id`, where it is made for an observer."""
     traceparent: str | None = None
@@ -415,11 +418,6 @@ def to_raw(value: Any) -> Given:
     return UNSET if value is None else Raw(encode_json(value))
 
 
-def from_raw(value: Given) -> Any:
-    """A value out of JSON; what was left out is `None`."""
-    return None if value is UNSET else msgspec.json.decode(value)
-
-
 class Calls:
     """The calls of one worker that have no answer yet."""
 
@@ -491,6 +489,7 @@ class Calls:
         try:
             while True:
                 await self._until_online(frame)
+                # Before it is sent: the answer may arrive before `send` returns.
                 future = self._unanswered[invocation] = running_loop().create_future()
                 if await self._send(frame):
                     return await future

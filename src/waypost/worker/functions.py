@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, get_origin
-from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -22,9 +21,9 @@ from waypost.capabilities.schemas import signatures
 from waypost.capabilities.schemas.forms import with_defaults
 from waypost.capabilities.schemas.signatures import returns
 from waypost.errors import DefinitionError, InvocationFailed, WaypostError
-from waypost.loops import cancel_tasks, maybe_await, start_task
+from waypost.loops import KeyLocks, cancel_tasks, maybe_await, start_task
 from waypost.worker.channels import ChannelReader, ChannelWriter
-from waypost.worker.connection import Send, from_raw, run_as_handler
+from waypost.worker.connection import Send, run_as_handler
 from waypost.worker.observers import ObservedFunction, ObserveHooks, Observer, ObserverMessage
 from waypost.workers import frames
 from waypost.workers.frames import (
@@ -157,6 +156,7 @@ class Handler:
         given = (payload if self.convert is None else self.convert(payload), metadata)[: self.takes]
         if self.is_async:
             return await self.function(*given)
+        # With the context, so that `current_invocation` works in the thread too.
         call = contextvars.copy_context().run
         return await maybe_await(
             await asyncio.get_running_loop().run_in_executor(threads, call, self.function, *given),
@@ -275,6 +275,7 @@ class Functions:
     async def stop(self) -> None:
         """Cancel all calls."""
         await cancel_tasks(self._tasks)
+        # A running thread cannot be stopped, and must not hold up the shutdown.
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _answer(self, call: InvokeFunction) -> None:
@@ -284,6 +285,7 @@ class Functions:
         try:
             answer.result = await self._run(call)
             await self._reply(answer)
+        # An answer that is too large to be sent ends here too.
         except Exception as error:
             answer.result, answer.error = UNSET, Raw(encode(_failure(error, call.function_id)))
             await self._reply(answer)
@@ -299,11 +301,12 @@ class Functions:
         if len(self._tasks) > _MAX_WAITING_CALLS:
             raise InvocationFailed(f"{_MAX_WAITING_CALLS} calls wait here already; try again later.", "busy")
         async with self._slots:
-            payload = from_raw(call.data)
+            # Decoded only now: calls that wait for a slot are kept as bytes.
+            payload, metadata = frames.decode_part(call.data, "payload"), frames.decode_part(call.metadata, "metadata")
             if call.data is not UNSET and _CHANNEL_KEY in bytes(call.data):
                 payload = self._resolve(payload)
             with run_as_handler(call):
-                return Raw(encode_json(await handler.run(payload, from_raw(call.metadata), self._threads)))
+                return Raw(encode_json(await handler.run(payload, metadata, self._threads)))
 
 
 def _failure(error: Exception, function_id: str) -> Failure:
@@ -353,7 +356,7 @@ class Triggers:
         """Those that it provides."""
         self.bindings: dict[str, RegisterTrigger] = {}
         """Those of its functions to triggers, its own or of others."""
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks = KeyLocks()
         """By binding: the hooks for one are called one after the other."""
 
     async def bind(self, frame: RegisterTrigger) -> TriggerRegistrationResult | None:
@@ -365,9 +368,15 @@ class Triggers:
                 "trigger_type_not_found", f"Trigger type {frame.trigger_type} is not provided here."
             )
             return reply
-        one = Bound(frame.id, frame.function_id, from_raw(frame.config), from_raw(frame.metadata), frame.namespace)
+        try:
+            config = frames.decode_part(frame.config, "config")
+            metadata = frames.decode_part(frame.metadata, "metadata")
+        except InvocationFailed as error:
+            reply.error = frames.to_raw_failure("trigger_registration_failed", error.message)
+            return reply
+        one = Bound(frame.id, frame.function_id, config, metadata, frame.namespace)
         bound = kind.bound
-        async with self._lock(one.id):
+        async with self._locks[one.id]:
             try:
                 if kind.on_bind is not None:
                     await maybe_await(kind.on_bind(one))
@@ -376,11 +385,12 @@ class Triggers:
                 if not isinstance(error, WaypostError):
                     _log.exception("a function could not be bound to %s", frame.trigger_type)
                 reply.error = frames.to_raw_failure("trigger_registration_failed", str(error))
+        # Another dict means that the worker has connected again: the engine that asked is gone.
         return reply if kind.bound is bound else None
 
     async def unbind(self, frame: frames.UnregisterTrigger) -> None:
         """A binding ended."""
-        async with self._lock(frame.id):
+        async with self._locks[frame.id]:
             for kind in list(self.types.values()):
                 one = kind.bound.pop(frame.id, None)
                 if one is None or kind.on_unbind is None:
@@ -389,6 +399,3 @@ class Triggers:
                     await maybe_await(kind.on_unbind(one))
                 except Exception:
                     _log.exception("a function could not be unbound from %s", kind.frame.id)
-
-    def _lock(self, binding_id: str) -> asyncio.Lock:
-        return self._locks.setdefault(binding_id, asyncio.Lock())

@@ -82,6 +82,7 @@ class ObserveHooks:
     ) -> None:
         given = (delivery, args_format, legacy_trigger_type, allow, on_observer_added, on_observer_removed)
         for name, value in zip(_FIELDS, given, strict=True):
+            # Only what was given: a subclass has the others as attributes of its own.
             if value is not _LEFT_OUT:
                 setattr(self, name, value)
 
@@ -149,6 +150,7 @@ class EventQueue:
             self._bytes += size
             was_flushing, self._is_flushing = self._is_flushing, True
         if not was_flushing:
+            # In the next turn of the loop, so that events that are put until then go out in the same message.
             self._loop.call(lambda: running_loop().call_soon(self.flush))
 
     def flush(self) -> None:
@@ -204,8 +206,11 @@ class Observer:
         return self._filter.matches(document)
 
     def wants(self, parts: Mapping[str, Raw]) -> bool:
-        """Whether its filters match an event, of which only the parts they read are decoded."""
-        return self.matches({root: msgspec.json.decode(parts[root]) for root in self._filter.roots if root in parts})
+        """Whether its filters match an event; those that read a part that cannot be decoded do not."""
+        try:
+            return self.matches({one: msgspec.json.decode(parts[one]) for one in self._filter.roots if one in parts})
+        except (msgspec.MsgspecError, RecursionError):
+            return False
 
     def emit(self, event: Any) -> bool:
         """Send it an event, without waiting; false if it is not active, or its filters do not match."""
@@ -272,6 +277,7 @@ class ObservedFunction:
             observer.is_active = False
         self.active = ()
         self._session.events.forget(self.function_id)
+        # Not a partial: the observers are those at the time when their turn comes.
         self._run_next(lambda: self._remove(*self._observers))
 
     def emit(self, observer: Observer, event: Any) -> bool:
@@ -419,6 +425,7 @@ class ObservedFunction:
         """Call a hook with a time limit; `too_late` is called if it succeeds after that."""
         running = asyncio.ensure_future(_call_hook(hook, observer))
         try:
+            # Not `wait_for`, which would cancel the hook: one that succeeds too late has to be undone.
             done, _ = await asyncio.wait({running}, timeout=HOOK_TIMEOUT_S)
         except asyncio.CancelledError:
             running.cancel()
@@ -454,6 +461,7 @@ async def _call_hook(hook: Hook, observer: Observer) -> None:
     if asyncio.iscoroutinefunction(hook):
         await hook(observer)
     else:
+        # In a thread, because a plain hook may block.
         await maybe_await(await asyncio.to_thread(hook, observer))
 
 
@@ -499,6 +507,7 @@ class ObserverHandle:
             return
         self.state, self.reason = cast("State", state), shown
         self._changed.set()
+        # A new event for the next change; setting and clearing one would miss waiters that wake up late.
         self._changed = asyncio.Event()
         for listener in list(self._listeners):
             try:

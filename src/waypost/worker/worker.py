@@ -106,10 +106,13 @@ class Publications:
         """Publish it now and after every reconnection; whether the registry has it, or an error if it refuses it."""
         one = self._all.setdefault(name, Publication(name, function_id, payload))
         one.payload = payload
+        # Wakes an attempt that waits, so that a newer payload is sent at once.
         one.retry_now.set()
         if one.running is None or one.running.done():
             one.running = running_loop().create_task(self._publish(one))
         try:
+            # The publication goes on for others that wait for it, and for the next connection, if this caller stops
+            # waiting.
             return await asyncio.shield(one.running)
         except InvocationFailed:
             self._all.pop(name, None)

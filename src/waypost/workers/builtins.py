@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -10,7 +11,8 @@ import msgspec
 from msgspec import UNSET
 
 from waypost.errors import InvocationFailed, shorten
-from waypost.workers.frames import UNKNOWN, RegisterTrigger, encode
+from waypost.loops import KeyLocks
+from waypost.workers.frames import UNKNOWN, RegisterTrigger
 from waypost.workers.functions import Call, Function, Functions, hosted
 from waypost.workers.remote import RemoteWorker
 from waypost.workers.triggers import Binding, Triggers, TriggerType, build_binding
@@ -25,6 +27,7 @@ TRIGGER_TYPES: Final = (
     TriggerType(WORKERS_AVAILABLE, "Calls a function when workers come or go."),
 )
 _HUB: Final = "waypost"
+_FUNCTIONS_PER_TURN: Final = 100
 _QUEUES: Final = "engine::queue::"
 Row = TypeVar("Row")
 
@@ -44,6 +47,8 @@ class Builtins:
         self._workers = workers
         self._elsewhere = elsewhere
         """The workers of other replicas."""
+        self._listing = KeyLocks()
+        """Held for a worker while a list of functions is made for it."""
 
     def functions(self) -> list[Function]:
         """The functions that workers call."""
@@ -60,8 +65,10 @@ class Builtins:
             hosted("engine::unregister_trigger", self._unbind, description="Forget a binding."),
         ]
 
-    async def _list_functions(self, payload: Any, _call: Call) -> Any:
-        return {"functions": describe_functions(self._select_functions(payload))}
+    async def _list_functions(self, payload: Any, call: Call) -> Any:
+        # A worker that asks for very many lists at once gets one after the other, not a part of all in each turn.
+        async with self._listing[call.sender]:
+            return {"functions": await describe_functions(self._select_functions(payload))}
 
     def _select_functions(self, payload: Any) -> Iterator[Function]:
         query = payload if isinstance(payload, dict) else {}
@@ -95,7 +102,7 @@ class Builtins:
         name = _read_field(payload, "worker_id", "name", "id")
         worker = _find(self._list_everywhere(), name, lambda one: [one.id, one.name], "Worker", "worker_not_found")
         types = [_describe_type(one) for one in self._triggers.types if one.worker is worker]
-        functions = describe_functions(worker.functions.values())
+        functions = await describe_functions([*worker.functions.values()])
         return {"worker": describe_worker(worker), "functions": functions, "trigger_types": types}
 
     async def _list_types(self, _payload: Any, _call: Call) -> Any:
@@ -148,12 +155,17 @@ class Builtins:
         raise InvocationFailed("Only a worker that is connected can have bindings.")
 
 
-def describe_functions(functions: Iterable[Function]) -> list[dict[str, Any]]:
-    """Functions as lists show them; beyond `MAX_LISTED_BYTES` without their formats and metadata."""
+async def describe_functions(functions: Iterable[Function]) -> list[dict[str, Any]]:
+    """Functions as lists show them; beyond `MAX_LISTED_BYTES` without their formats and metadata.
+
+    Other work gets its turn in between: workers may offer many thousands of functions, and ask for the list often.
+    """
     listed, room = [], MAX_LISTED_BYTES
-    for function in functions:
-        if room >= 0:  # after the first that does not fit, none is measured any more
-            room -= len(encode(function.frame))
+    for number, function in enumerate(functions, 1):
+        if number % _FUNCTIONS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        if room >= 0:  # after the first that does not fit, all are listed in short
+            room -= function.size
         listed.append(describe_function(function, is_whole=room >= 0))
     return listed
 
@@ -205,9 +217,7 @@ def _owner_name(function: Function) -> str:
 
 
 def _is_hidden(function: Function) -> bool:
-    metadata = function.frame.metadata
-    internal = isinstance(metadata, dict) and metadata.get("internal") is True
-    return internal or (function.id.startswith("engine::") and not function.id.startswith(_QUEUES))
+    return function.is_hidden or (function.id.startswith("engine::") and not function.id.startswith(_QUEUES))
 
 
 def _find(rows: Iterable[Row], name: str, names_of: Callable[[Row], list[str]], noun: str, code: str) -> Row:

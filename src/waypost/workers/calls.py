@@ -22,7 +22,7 @@ from waypost.capabilities.principals import Chain, Principal
 from waypost.capabilities.results import encode_json
 from waypost.errors import Busy, InvocationFailed, StaleVersion, StoreError, UnknownTool, WaypostError
 from waypost.execution.pipeline import Pipeline
-from waypost.loops import cancel_tasks, running_loop, start_task
+from waypost.loops import KeyLocks, cancel_tasks, running_loop, start_task
 from waypost.queues import Delivery, StoreQueue
 from waypost.stores.store import Store
 from waypost.suggestions import did_you_mean, preselect
@@ -102,16 +102,16 @@ class CallQueue:
 
     async def _run(self) -> None:
         while True:
+            while len(self._jobs) >= _CONCURRENCY:
+                await asyncio.wait(self._jobs, return_when=asyncio.FIRST_COMPLETED)
             try:
-                deliveries = await self._open().take(_CONCURRENCY, _POLL_S)
+                deliveries = await self._open().take(_CONCURRENCY - len(self._jobs), _POLL_S)
             except StoreError as error:
                 _log.warning("calls that were enqueued wait: %s", error)
                 await asyncio.sleep(_POLL_S)
                 continue
             for delivery in deliveries:
                 start_task(self._deliver(delivery), self._jobs)
-            if len(self._jobs) >= _CONCURRENCY:
-                await asyncio.wait(self._jobs, return_when=asyncio.FIRST_COMPLETED)
 
     async def _deliver(self, delivery: Delivery) -> None:
         renewing = running_loop().create_task(_renew_lease(delivery))
@@ -119,6 +119,7 @@ class CallQueue:
             job = delivery.value
             await self._invoke(_decode(job["call"]), _read_caller(job), job["namespace"])
         except asyncio.CancelledError:
+            # Back into the queue at once, not when the lease runs out.
             with suppress(StoreError):
                 await delivery.postpone(0.0, "The hub stopped.")
             raise
@@ -126,6 +127,7 @@ class CallQueue:
             with suppress(StoreError):
                 await _retry_or_give_up(delivery, error)
         except Exception as error:
+            # A bug would fail in the same way again, so that the call is not retried.
             _log.exception("a call that was enqueued crashed")
             with suppress(StoreError):
                 await delivery.give_up(f"{type(error).__name__}: {error}")
@@ -178,6 +180,8 @@ class CallRunner:
         self.queue = CallQueue(store, self.invoke)
         self._background: set[asyncio.Task[None]] = set()
         self._dropped = 0
+        self._suggesting = KeyLocks()
+        """Held for a worker while a name like the one that it called is sought."""
         self.call_observer: AnswerCall | None = None
         """Makes the call of an owner to an observer of its function."""
 
@@ -200,6 +204,7 @@ class CallRunner:
         if len(self._background) < MAX_PENDING_CALLS:
             start_task(work, self._background)
             return
+        # Or Python would warn that the coroutine was never awaited.
         work.close()
         self._dropped += 1
         if self._dropped % MAX_PENDING_CALLS == 1:
@@ -216,24 +221,30 @@ class CallRunner:
                 answer: Raw = await self._pipeline.use(function.capability, call, caller, within)
                 return answer
             except UnknownTool as error:
+                # A tool that the function called may be unknown: that is a failure of the function.
                 if error.name != function.capability.id:
                     raise
-                raise self._unknown(function_id, namespace, caller) from None  # a rule hides it
+                raise await self._unknown(call, namespace, caller) from None  # a rule hides it
         if not is_internal(function_id) and self._pipeline.registry.find_tool(function_id) is not None:
             try:
                 return await self._call_tool(call, caller, within)
             except UnknownTool as error:
                 if error.name != function_id:
                     raise
-        raise self._unknown(function_id, namespace, caller)
+        raise await self._unknown(call, namespace, caller)
 
-    def _unknown(self, function_id: str, namespace: str, caller: Caller) -> InvocationFailed:
+    async def _unknown(self, call: Call, namespace: str, caller: Caller) -> InvocationFailed:
         """The error for a function that does not exist, with the nearest one that the caller may see."""
-        find = self._functions.find
-        rows = {one.id: one.capability for one in self._functions if find(one.id, namespace) is one}
-        near = preselect(function_id, (one for one in rows if not is_internal(one)))
-        seen = (one for one in near if (row := rows[one]) is not None and self._pipeline.shows(row, caller))
-        return frames.function_not_found(function_id, namespace, did_you_mean(function_id, seen, "; "))
+        function_id, find = call.function_id, self._functions.find
+        if call.is_void:  # the error is read by no caller
+            return frames.function_not_found(function_id, namespace)
+        # One suggestion for a worker in a turn of the loop: it may make very many wrong calls at once.
+        async with self._suggesting[call.sender]:
+            await asyncio.sleep(0)
+            rows = {one.id: one.capability for one in self._functions if find(one.id, namespace) is one}
+            near = preselect(function_id, (one for one in rows if not is_internal(one)))
+            seen = (one for one in near if (row := rows[one]) is not None and self._pipeline.shows(row, caller))
+            return frames.function_not_found(function_id, namespace, did_you_mean(function_id, seen, "; "))
 
     def check(self, function: Function, caller: Caller, action: str) -> None:
         """Raise if policies deny a caller an action; allowed ones are recorded in the audit."""
@@ -262,6 +273,7 @@ class CallRunner:
         except InvocationFailed as error:
             _log.debug("a call of %s without an answer failed: %s", frame.function_id, error.message)
         except Exception as error:
+            # Only for its log entry: there is no caller to answer.
             to_failure(error)
 
     async def _make(self, worker: Worker, frame: InvokeFunction) -> Raw:

@@ -112,6 +112,7 @@ class Channel:
             data, is_text = self._unread.popleft()
             self._unread_bytes -= len(data)
             (reader.send if is_text else reader.send_bytes)(data)
+        # Only with a reader: one that connects later must find the end of the stream, not a missing channel.
         if self._is_ending and not self._unread and reader is not None:
             self.close()
         elif writer is not None:
@@ -174,6 +175,7 @@ class Channels:
     def take_end(self, channel_id: str, key: str, end: Direction) -> Channel:
         """Take an end of a channel; `Refusal` if the key is wrong or the end is taken."""
         channel = self._channels.get(channel_id)
+        # In constant time, and with the same answer for a wrong key and an unknown id: neither can be probed.
         if channel is None or not hmac.compare_digest(key.encode(), channel.key.encode()):
             raise Refusal(404, "There is no such channel.")
         if end in channel.taken:
@@ -231,7 +233,7 @@ class _Part(msgspec.Struct, array_like=True):
 
 
 class _Request(msgspec.Struct, array_like=True):
-    """What one replica says about an end, whose id both have."""
+    """A message between replicas about an end, whose id both have."""
 
     kind: Literal["open", "parts", "end"]
     end: str
@@ -265,6 +267,7 @@ class _End:
 
     def put(self, data: bytes, *, is_text: bool) -> None:
         """Send a message to the other side."""
+        # An empty message is a part too.
         for start in range(0, max(len(data), 1), _PART_BYTES):
             stop = start + _PART_BYTES
             self._unsent.append(_Part(bytes(data[start:stop]), is_text, stop >= len(data)))
@@ -419,6 +422,7 @@ class _ChannelElsewhere(_End, Receiver):
             (self._socket.send if is_text else self._socket.send_bytes)(data)
 
     async def wait_for_room(self) -> None:
+        # It may still be set from an earlier drain.
         self._drained.clear()
         if self._socket is not None and self._socket.is_full:
             await self._drained.wait()
@@ -501,6 +505,7 @@ class ChannelRelay:
                 new = _SocketElsewhere(self, request)
             except Refusal as refusal:
                 raise InvalidRequest(str(refusal)) from None
+            # Before it is attached: the channel may send to it, or close it, at once.
             self._ends[new.id] = new
             start_task(self._send_all(new), self._tasks)
             new.attach()

@@ -340,6 +340,7 @@ def _is_number(value: Any) -> bool:
 def _to_key(value: Any) -> Any:
     """A key that is equal for equal scalars."""
     if not _is_number(value):
+        # In a tuple, because to Python `True == 1`.
         return (value,)
     number = _to_double(value)
     return (None,) if number is None else number

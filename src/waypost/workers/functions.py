@@ -21,7 +21,18 @@ from msgspec import UNSET, Raw, Struct
 from waypost.errors import InvocationFailed, ToolError, class_of_status
 from waypost.execution import tracing
 from waypost.redaction import secrets_of, without
-from waypost.workers.frames import NULL, Activation, Given, HttpInvocation, Origin, RegisterFunction, encode
+from waypost.workers.frames import (
+    LARGE_MESSAGE_BYTES,
+    NULL,
+    Activation,
+    Given,
+    HttpInvocation,
+    Origin,
+    RegisterFunction,
+    decode_part,
+    encode,
+    is_marked_internal,
+)
 
 if TYPE_CHECKING:
     from waypost.capabilities.capability import Capability
@@ -30,6 +41,7 @@ if TYPE_CHECKING:
     from waypost.outbound.egress import Egress, EgressResponse
     from waypost.workers.observers import Watch
     from waypost.workers.remote import RemoteWorker
+    from waypost.workers.tools import Schemas
     from waypost.workers.worker import Worker
 
 DEFAULT: Final = "default"
@@ -65,12 +77,21 @@ class Call(Struct):
     """The `Caller`; never stored with the call."""
 
     def payload(self) -> Any:
-        """Decode the argument of the function."""
-        return msgspec.json.decode(self.data)
+        """Decode the argument of the function; `InvocationFailed` if that cannot be done."""
+        return decode_part(self.data, f"payload of {self.function_id}")
+
+
+async def read_large_payload(call: Call) -> Any:
+    """The argument of a function, decoded in a turn of the loop of its own; as `Call.payload` does otherwise."""
+    await asyncio.sleep(0)
+    payload = call.payload()
+    await asyncio.sleep(0)
+    return payload
 
 
 def trace_here() -> tuple[str | None, str | None]:
     """The `traceparent` and `baggage` of the current span, where OpenTelemetry is in use."""
+    # In `sys.modules`, so that a hub without tracing does not load OpenTelemetry.
     if tracing.SDK not in modules:
         return None, None
     from opentelemetry import propagate
@@ -102,8 +123,26 @@ class Function:
     """Its place in the registry; an internal function has only a capability for the pipeline."""
     watch: Watch | None = None
     """Reports its calls to observers, while it has any."""
+    schemas: Schemas | None = None
+    """What is published of its formats, once they were checked."""
     args_validator: Validator | Literal[False] | None = None
     """Checks the arguments of its observers, once there was one; false if its format is no schema that can be used."""
+    _size: int = 0
+    _is_hidden: bool | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of its registration as JSON."""
+        if not self._size:
+            self._size = len(encode(self.frame))
+        return self._size
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether its metadata says that clients do not see it."""
+        if self._is_hidden is None:
+            self._is_hidden = is_marked_internal(self.frame)
+        return self._is_hidden
 
     @property
     def id(self) -> str:
@@ -135,11 +174,13 @@ def hosted(
     async def run(call: Call) -> Raw:
         if call.observe_depth:
             _depth.set(call.observe_depth)
-        try:
-            payload = call.payload()
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise InvocationFailed(f"The payload of {function_id} cannot be read: {error}.") from None
-        return Raw(encode(await handler(payload, call)))
+        if len(call.data) < LARGE_MESSAGE_BYTES:
+            return Raw(encode(await handler(call.payload(), call)))
+        payload = await read_large_payload(call)
+        answer = await handler(payload, call)
+        payload = None  # a large value takes as long to free as to use
+        await asyncio.sleep(0)
+        return Raw(encode(answer))
 
     return Function(RegisterFunction(function_id, description, request, response, metadata), run)
 
@@ -149,6 +190,8 @@ class Functions:
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], Function] = {}
+        self.changes = 0
+        """How often they have changed."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -173,11 +216,13 @@ class Functions:
     def put(self, function: Function) -> None:
         """Add or replace a function."""
         self._rows[function.key] = function
+        self.changes += 1
 
     def pop(self, function: Function) -> None:
         """Remove a function, unless another has replaced it."""
         if self._rows.get(function.key) is function:
             del self._rows[function.key]
+            self.changes += 1
 
 
 def is_internal(function_id: str) -> bool:
@@ -234,6 +279,7 @@ class HttpFunctions:
             http.headers or {},
             credentials,
         )
+        # The credentials come last, so that no header of the registration replaces them.
         headers = {name.lower(): value for source in sources for name, value in source.items()}
         response = await self._fetch(function_id, http, method, headers, body)
         if response.status >= 400:
@@ -264,6 +310,7 @@ class HttpFunctions:
             return {kind.header: key}, key
         secret = self._read_secret(function_id, kind.secret_key)
         now = str(int(time.time()))
+        # A variable may hold bytes that are not UTF-8; this gives them back unchanged.
         key_bytes = secret.encode("utf-8", "surrogateescape")
         signature = hmac.new(key_bytes, now.encode() + b"." + body, hashlib.sha256).hexdigest()
         return {"waypost-timestamp": now, "waypost-signature": f"sha256={signature}"}, secret
@@ -290,6 +337,7 @@ class HttpFunctions:
         within = bound_timeout(http.timeout_ms)
         try:
             async with asyncio.timeout(within):
+                # Longer than the timeout around it, whose error names the function.
                 return await self._egress.request(
                     method, http.url, headers, body, within=2 * MAX_TIMEOUT_S, most_bytes=MAX_RESPONSE_BYTES
                 )
@@ -340,6 +388,7 @@ def _read_response(response: EgressResponse) -> Raw:
     if str(response.headers.get("Content-Type", "")).lower().startswith("text/"):
         return Raw(encode(text))
     try:
+        # Only checked: the answer is passed on as bytes.
         msgspec.json.decode(text, type=Raw)
     except (msgspec.MsgspecError, RecursionError):
         return Raw(encode(text))

@@ -2,13 +2,17 @@
 
 A function names with `legacy_trigger_type` the trigger type that it serves while no worker provides that type. A
 binding to the type becomes an observer of the function and receives the bare event, as bound functions always did.
+
+With several replicas, each has the observers of all: the replica of a function sends its events over the bus to the
+replica of the observer, which alone delivers and counts them.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -18,15 +22,21 @@ from waypost.loops import running_loop
 from waypost.workers import frames, observers
 from waypost.workers.calls import CallRunner, caller_of, to_call
 from waypost.workers.filters import Filter
-from waypost.workers.frames import Failure, encode, to_failure
-from waypost.workers.functions import Function, Functions
+from waypost.workers.frames import NULL, Failure, Observe, encode, to_failure
+from waypost.workers.functions import Call, Function, Functions
 from waypost.workers.observers import Approval, Event, Observer, ObserverDelivery, ObserverSpec, State, Watch
+from waypost.workers.remote import RemoteWorker
 from waypost.workers.triggers import Binding, Key, Listener, Triggers, TriggerType
 from waypost.workers.worker import Worker
+
+if TYPE_CHECKING:
+    from waypost.workers.sharing import SharedWorkers
 
 MAX_OBSERVERS: Final = 10_000
 """Observers of one worker, and observers of disconnected workers whose counts are remembered."""
 MAX_OBSERVERS_OF_FUNCTION: Final = 1_000
+MAX_SHARED_BYTES: Final = 4 * 1024 * 1024
+"""The observers of one worker that other replicas know, as messages; further ones see only calls at their own."""
 ACKNOWLEDGE_TIMEOUT_S: Final = 35.0
 """How long an owner has to accept an observer; workers give their own hooks 30 s."""
 
@@ -38,9 +48,11 @@ class ObserverRegistry:
     one of these leads to `_update_state`, which reports a new state to the maker of the observer.
     """
 
-    def __init__(self, functions: Functions, calls: CallRunner) -> None:
+    def __init__(self, functions: Functions, calls: CallRunner, shared: SharedWorkers | None = None) -> None:
         self._functions = functions
         self._calls = calls
+        self._shared = shared
+        self._shared_bytes: Counter[Listener] = Counter()
         self.acknowledge_timeout = ACKNOWLEDGE_TIMEOUT_S
         self._delivery = ObserverDelivery(calls, self._end_used_up)
         self._revisions = itertools.count(1)
@@ -108,6 +120,52 @@ class ObserverRegistry:
             return
         self._add(observer)
 
+    def list_shared(self, worker: Worker) -> dict[str, Observe]:
+        """The observers of a worker, for other replicas."""
+        made = self._by_maker.get(worker, {}).values()
+        return {one.shared_id: one.spec.frame for one in made if one.shared_id and one.spec.frame is not None}
+
+    def list_answers(self, worker: Worker) -> dict[str, Failure | None]:
+        """What was decided here about observers of other replicas that observe functions of a worker."""
+        return {
+            one.id: one.approval.refusal
+            for function in worker.functions.values()
+            for one in self._by_name.get(function.id, ())
+            if one.function is function and one.is_remote and (one.approval.is_given or one.approval.refusal)
+        }
+
+    def update_remote(self, workers: Iterable[RemoteWorker], names: Iterable[str]) -> None:
+        """Apply what workers of other replicas observe now, and that functions with these ids changed there."""
+        wanted = {key: (worker, frame) for worker in workers for key, frame in worker.offered.observers.items()}
+        for observer in [one for one in self._observers.values() if one.is_remote]:
+            if wanted.pop(observer.id, (None,))[0] is not observer.maker:
+                observer.backlog.is_dropped = True
+                self._end(observer)
+        for key, (worker, frame) in wanted.items():
+            try:
+                self._check_limits(worker, key)
+                self._add(observers.read_remote_observer(frame, worker, key))
+            except InvocationFailed:  # of another version: its own replica has accepted it
+                continue
+        for name in names:
+            for observer in list(self._by_name.get(name, ())):
+                self._attach(observer)
+                self._update_state(observer)
+
+    async def deliver(self, shared_id: str, call: Call) -> Raw:
+        """Deliver to an observer here what another replica sends: an event, or the call of a function's owner."""
+        # The shared id is `replica/number/id`, and the id may contain slashes. Another number means that the observer
+        # was registered again since: the event is for the earlier registration.
+        observer = self._observers.get(shared_id.split("/", 2)[-1])
+        if observer is None or observer.shared_id != shared_id or not self._is_there(observer):
+            raise InvocationFailed(f"The observer {shared_id} is not active.", "OBSERVER_NOT_ACTIVE")
+        if not call.is_void:
+            return await self._delivery.call(observer, call)
+        # Void only on the way: here the slot of the observer is held until its function has answered.
+        call.is_void = False
+        self._delivery.fire_from_elsewhere(observer, call)
+        return NULL
+
     def is_accepted(self, binding: Binding) -> bool:
         """Whether a binding has an observer that was not refused."""
         observer = self._observers.get(binding.id)
@@ -141,14 +199,14 @@ class ObserverRegistry:
             event = observers.read_event(report, function)
             for observer_id in dict.fromkeys(report.matched):
                 observer = self._observers.get(observer_id)
-                if observer is not None and observer.function is function and observer.state == "active":
+                if observer is not None and observer.function is function and observer.is_accepted:
                     self._delivery.fire(observer, event)
 
     async def call(self, worker: Worker, frame: frames.InvokeFunction) -> Raw:
         """The owner of a function calls the target of an observer."""
         assert frame.activation is not None
         observer = self._observers.get(frame.activation.observer_id)
-        if observer is None or observer.state != "active" or not _is_owner(observer, worker):
+        if observer is None or not observer.is_accepted or not _is_owner(observer, worker):
             why = f"The observer {frame.activation.observer_id} is not active, or observes no function of this worker."
             raise InvocationFailed(why, "OBSERVER_NOT_ACTIVE")
         assert observer.function is not None
@@ -203,6 +261,7 @@ class ObserverRegistry:
         if before is not None:
             self._end(before)
         spec = observer.spec
+        # A worker that connects again does not get its limits anew.
         message, fires, expires_at = self._remembered.pop((observer.maker.owner, observer.id), (b"", 0, None))
         if message == spec.message:
             observer.backlog.fires, observer.expires_at = fires, expires_at
@@ -216,6 +275,7 @@ class ObserverRegistry:
                 observer.expires_at = loop.time() + spec.expires_in
             expired = Failure("EXPIRED", "Its time is over.")
             observer.expiry = loop.call_at(observer.expires_at, self._end, observer, expired)
+        self._share(observer)
         self._attach(observer)
         self._update_state(observer)
         self._answer(observer)
@@ -225,15 +285,30 @@ class ObserverRegistry:
         if observer.expiry is not None:
             observer.expiry.cancel()
         self._observers.pop(observer.id, None)
+        if observer.shared_id and self._shared is not None and isinstance(observer.maker, Worker):
+            self._shared_bytes[observer.maker] -= len(observer.spec.message)
+            self._shared.write([observer.maker])
         made = self._by_maker.get(observer.maker, {})
         made.pop(observer.id, None)
         if not made:
             self._by_maker.pop(observer.maker, None)
+            del self._shared_bytes[observer.maker]
         for function_id in (observer.spec.source[1], observer.spec.target[1]):
             named = self._by_name.get(function_id, {})
             named.pop(observer, None)
             if not named:
                 self._by_name.pop(function_id, None)
+
+    def _share(self, observer: Observer) -> None:
+        """Let the other replicas know of an observer, unless its worker has too many."""
+        maker, size = observer.maker, len(observer.spec.message)
+        if self._shared is None or not isinstance(maker, Worker) or observer.spec.binding is not None:
+            return
+        if self._shared_bytes[maker] + size > MAX_SHARED_BYTES:
+            return
+        self._shared_bytes[maker] += size
+        observer.shared_id = f"{self._shared.replica}/{next(self._revisions)}/{observer.id}"
+        self._shared.write([maker])
 
     def _end(self, observer: Observer, reason: Failure | None = None) -> None:
         self._remove(observer)
@@ -255,7 +330,7 @@ class ObserverRegistry:
         namespace, function_id = observer.spec.source
         function = self._functions.find(function_id, namespace)
         if function is not None and function.is_remote:
-            function = None  # most of its calls are made elsewhere, and never seen here
+            function = None  # its calls are seen where its worker is
         if function is observer.function:
             return
         self._detach(observer)
@@ -277,6 +352,7 @@ class ObserverRegistry:
             approval.refusal = to_failure(error)
             return
         owner = function.owner
+        # The hub's own functions, and workers that do not know observers, cannot be asked.
         if owner is None or not owner.observes:
             approval.is_given = True
             return
@@ -319,28 +395,45 @@ class ObserverRegistry:
         observer.state, observer.reason = self._compute_state(observer)
         observer.was_active = observer.was_active or observer.state == "active"
         self._watch(observer)
-        if observer.is_answered and before != (observer.state, observer.reason):
+        if before == (observer.state, observer.reason):
+            return
+        if observer.is_answered:
             self._report(observer)
+        owner = None if observer.function is None else observer.function.owner
+        if observer.is_remote and self._shared is not None and isinstance(owner, Worker):
+            self._shared.write([owner])
 
     def _compute_state(self, observer: Observer) -> tuple[State, Failure | None]:
         waiting: State = "suspended" if observer.was_active else "pending"
         source, target = observer.spec.source[1], observer.spec.target[1]
-        if observer.function is None:
+        approvals = list(self._list_approvals(observer))
+        if not approvals:
             return waiting, Failure("OWNER_MISSING", f"No worker offers {source}.")
-        if observer.approval.refusal is not None:
-            return "error", observer.approval.refusal
-        if not observer.approval.is_given:
+        if not any(one.is_given for one in approvals):
+            if approvals[0].refusal is not None and all(one.refusal is not None for one in approvals):
+                return "error", approvals[0].refusal
             return waiting, Failure("OWNER_PENDING", f"The owner of {source} has not agreed yet.")
         if not self._has_target(observer):
             return waiting, Failure("TARGET_MISSING", f"No worker offers {target}.")
         return "active", None
+
+    def _list_approvals(self, observer: Observer) -> Iterator[Approval]:
+        """What is decided about an observer, for each replica that has its function."""
+        if observer.function is not None:
+            yield observer.approval
+        if self._shared is None or not observer.shared_id:
+            return
+        for worker in self._shared.list_offers(observer.spec.source):
+            answers = worker.offered.answers
+            refusal = answers.get(observer.shared_id)
+            yield Approval(observer.shared_id in answers and refusal is None, refusal)
 
     def _watch(self, observer: Observer) -> None:
         """Watch the calls of its function while an observer is active."""
         function = observer.function
         if function is None or observers.is_owner_delivered(function):
             return
-        if observer.state != "active":
+        if not observer.is_accepted:
             _unwatch(observer, function)
             return
         if function.watch is None:
@@ -348,14 +441,19 @@ class ObserverRegistry:
         function.watch.observers[observer] = None
 
     def _has_target(self, observer: Observer) -> bool:
+        if observer.is_remote:  # its own replica finds out
+            return True
         namespace, function_id = observer.spec.target
         return self._functions.find(function_id, namespace) is not None
 
     def _fire(self, observer: Observer, event: Event) -> None:
+        if self._is_there(observer):
+            self._delivery.fire(observer, event)
+
+    def _is_there(self, observer: Observer) -> bool:
         # A call that ends because its worker disconnects is still delivered, to an observer that is suspended by then.
         is_there = observer.state == "active" or (observer.state == "suspended" and self._has_target(observer))
-        if is_there and self._is_open:
-            self._delivery.fire(observer, event)
+        return is_there and self._is_open
 
     def _answer(self, observer: Observer) -> None:
         """Answer the registration of an observer; from now on changes are reported."""
@@ -364,7 +462,8 @@ class ObserverRegistry:
             self._report(observer)
             return
         error = observer.reason if observer.state == "error" else None
-        observer.maker.send(frames.ObserveResult(observer.id, observer.state, error, _find_warnings(observer)))
+        warnings = _find_warnings(observer, self._shared is not None)
+        observer.maker.send(frames.ObserveResult(observer.id, observer.state, error, warnings))
 
     def _report(self, observer: Observer) -> None:
         binding = observer.spec.binding
@@ -401,11 +500,15 @@ def _is_owner(observer: Observer, worker: Worker) -> bool:
     return observer.function is not None and observer.function.owner is worker
 
 
-def _find_warnings(observer: Observer) -> list[str] | None:
-    function = observer.function
-    if function is None or not observers.is_owner_delivered(function) or observer.spec.on == "success":
-        return None
-    return [f"`on` has no effect: the owner of {function.id} decides which events its observers receive."]
+def _find_warnings(observer: Observer, has_replicas: bool) -> list[str] | None:
+    function, warnings = observer.function, []
+    if function is not None and observers.is_owner_delivered(function) and observer.spec.on != "success":
+        warnings.append(f"`on` has no effect: the owner of {function.id} decides which events its observers receive.")
+    if has_replicas and not observer.shared_id:
+        warnings.append(
+            f"Only calls at this replica are seen: the worker has observers of {MAX_SHARED_BYTES} bytes already."
+        )
+    return warnings or None
 
 
 class TriggerSubstitutes:

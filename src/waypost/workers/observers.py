@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -23,10 +23,11 @@ from waypost.loops import cancel_tasks, start_task
 from waypost.workers import frames
 from waypost.workers.calls import CallRunner, caller_of, read_namespace
 from waypost.workers.filters import ROOTS, Filter
-from waypost.workers.frames import NULL, Activation, Failure, Observe, Origin, encode, to_failure
+from waypost.workers.frames import NULL, Activation, Failure, Observe, Origin, WorkerUnreachable, encode, to_failure
 from waypost.workers.functions import Call, Function
+from waypost.workers.remote import RemoteWorker
 from waypost.workers.triggers import Binding, Key, Listener
-from waypost.workers.worker import Worker, invocation_id
+from waypost.workers.worker import invocation_id
 
 State: TypeAlias = Literal["pending", "active", "suspended", "error", "disposed"]
 
@@ -69,13 +70,15 @@ class ObserverSpec:
     max_in_flight: int = DEFAULT_CONCURRENCY
     message: bytes = b""
     """The message that registered it, to recognise it when it is sent again."""
+    frame: Observe | None = None
+    """The same as other replicas read it."""
     binding: Binding | None = None
     """The binding that it was made from, if its function is the substitute for the provider of a trigger type."""
 
 
 @dataclass(slots=True)
 class Approval:
-    """What the owner of the observed function says to an observer."""
+    """The answer of the function's owner to an observer."""
 
     is_given: bool = False
     refusal: Failure | None = None
@@ -125,10 +128,27 @@ class Observer:
     was_active: bool = False
     expires_at: float | None = None
     expiry: asyncio.TimerHandle | None = None
+    shared_id: str = ""
+    """Its id at other replicas, if they report calls to it; each registration has another one."""
 
     def __post_init__(self) -> None:
         self.args = self.spec.args
         self.backlog = Backlog(asyncio.Semaphore(self.spec.max_in_flight))
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is the observer of a worker at another replica, which is sent the events of functions here."""
+        return isinstance(self.maker, RemoteWorker) and self.spec.binding is None
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether events of the function here are for it."""
+        return self.state == "active" and self.approval.is_given
+
+    @property
+    def given_id(self) -> str:
+        """The id that its maker gave it."""
+        return self.id if self.spec.frame is None else self.spec.frame.id
 
     def wants(self, event: Event) -> bool:
         """Whether it receives an event."""
@@ -145,7 +165,7 @@ class Observer:
         return info
 
 
-def read_observer(frame: Observe, maker: Worker) -> Observer:
+def read_observer(frame: Observe, maker: Listener) -> Observer:
     """The observer that a worker registers; `InvocationFailed` if it is not valid."""
     source, target, message = frame.source, frame.target, encode(frame)
     if len(message) > _MAX_OBSERVER_BYTES:
@@ -177,8 +197,17 @@ def read_observer(frame: Observe, maker: Worker) -> Observer:
         expires_in=None if frame.expires_in_ms is None else frame.expires_in_ms / 1000,
         max_in_flight=frame.max_in_flight or DEFAULT_CONCURRENCY,
         message=message,
+        frame=frame,
     )
     return Observer(frame.id, maker, spec)
+
+
+def read_remote_observer(frame: Observe, maker: RemoteWorker, shared_id: str) -> Observer:
+    """The observer of a worker at another replica, which alone counts how often it fires and when it expires."""
+    observer = read_observer(frame, maker)
+    observer.id = shared_id
+    observer.spec = replace(observer.spec, max_fires=None, expires_in=None)
+    return observer
 
 
 def _invalid(why: str) -> InvocationFailed:
@@ -250,7 +279,7 @@ class Event:
         if observer.spec.deliver != "envelope":
             return self.parts.get(observer.spec.deliver, NULL)
         envelope: dict[str, Any] = {
-            "observer_id": observer.id,
+            "observer_id": observer.given_id,
             "activation_id": activation,
             "function_id": self.function.id,
             "namespace": self.function.namespace,
@@ -381,16 +410,11 @@ class ObserverDelivery:
 
     def fire(self, observer: Observer, event: Event) -> None:
         """Deliver an event to an observer, unless a limit is exceeded."""
-        backlog = observer.backlog
         # Observers that call what they observe would never end; the depth travels with every call that they cause.
         if event.depth >= MAX_DEPTH:
             _miss(observer, f"{event.depth} observers stand before it already")
             return
-        if (
-            backlog.unfinished >= observer.spec.max_in_flight + MAX_WAITING
-            or backlog.waiting_bytes >= MAX_WAITING_BYTES
-            or self._unfinished[observer.maker] >= MAX_WAITING_OF_WORKER
-        ):
+        if self._is_full(observer):
             _miss(observer, "too much waits to be delivered already")
             return
         activation = invocation_id()
@@ -403,13 +427,34 @@ class ObserverDelivery:
             event.origin,
             observer.maker.id,
             event.depth + 1,
-            activation=Activation(observer.id, activation),
+            # Between replicas there is no answer: the replica of the observer delivers and counts the event.
+            is_void=observer.is_remote,
+            activation=Activation(observer.given_id, activation),
         )
+        self._start(observer, call)
+        if not observer.is_remote:
+            self._count(observer)
+
+    def fire_from_elsewhere(self, observer: Observer, call: Call) -> None:
+        """Make the call that another replica built from an event there, unless a limit is exceeded."""
+        if self._is_full(observer):
+            _miss(observer, "too much waits to be delivered already")
+            return
         self._start(observer, call)
         self._count(observer)
 
+    def _is_full(self, observer: Observer) -> bool:
+        backlog = observer.backlog
+        return (
+            backlog.unfinished >= observer.spec.max_in_flight + MAX_WAITING
+            or backlog.waiting_bytes >= MAX_WAITING_BYTES
+            or self._unfinished[observer.maker] >= MAX_WAITING_OF_WORKER
+        )
+
     async def call(self, observer: Observer, call: Call) -> Raw:
         """Make the call of an owner to an observer's function, and return the answer."""
+        if observer.is_remote:
+            return await self._invoke(observer, call)
         if call.observe_depth >= MAX_DEPTH:
             why = f"{call.observe_depth} observers stand before this one already."
             raise InvocationFailed(why, "OBSERVE_DEPTH_EXCEEDED")
@@ -435,6 +480,7 @@ class ObserverDelivery:
             observer.backlog.waiting_bytes -= len(call.data)
             observer.backlog.unfinished -= 1
             self._unfinished[observer.maker] -= 1
+            # Or the counter would keep every worker that was ever connected.
             if not self._unfinished[observer.maker]:
                 del self._unfinished[observer.maker]
 
@@ -449,6 +495,8 @@ class ObserverDelivery:
         try:
             await self._invoke(observer, call)
         except WaypostError as error:
+            if observer.is_remote and isinstance(error, WorkerUnreachable):  # its replica, or the bus
+                _miss(observer, error.message)
             _log.debug("an event could not be delivered to the observer %s: %s", observer.id, error.message)
         except Exception as error:
             to_failure(error)
@@ -457,6 +505,10 @@ class ObserverDelivery:
         async with observer.backlog.slots:
             if observer.backlog.is_dropped:  # it was removed while the call waited for a slot
                 raise InvocationFailed(f"The observer {observer.id} is not active.", "OBSERVER_NOT_ACTIVE")
+            if observer.is_remote:
+                assert isinstance(observer.maker, RemoteWorker)
+                call.caller = caller_of(observer.maker)
+                return await observer.maker.calls.call(observer.maker, observer.spec.target[0], call, observer.id)
             return await self._calls.invoke(call, caller_of(observer.maker), observer.spec.target[0])
 
 

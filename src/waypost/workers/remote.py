@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from waypost.workers.frames import (
     Failure,
     Given,
     NotStarted,
+    Observe,
     RegisterFunction,
     RegisterTrigger,
     RegisterTriggerType,
@@ -44,6 +45,8 @@ _MAX_CALL_S: Final = 3600.0
 """The limit of the hub for calls between workers; a caller that gives up sooner says so."""
 FindWorker = Callable[[str], Worker | None]
 """The worker with an id that is connected here."""
+DeliverObserved = Callable[[str, Call], Awaitable[Raw]]
+"""Delivers an event to the observer with an id."""
 Spawn = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
 
 
@@ -59,6 +62,10 @@ class Offered(Struct, omit_defaults=True):
     types: list[RegisterTriggerType] = []
     """The trigger types that it provides."""
     bindings: list[RegisterTrigger] = []
+    observers: dict[str, Observe] = {}
+    """Its observers, by an id that no other registration at any replica has."""
+    answers: dict[str, Failure | None] = {}
+    """Why its functions may not be observed by observers of other replicas, by that id; nothing where they may be."""
 
 
 @dataclass(eq=False, slots=True)
@@ -68,8 +75,8 @@ class RemoteWorker:
     replica: str
     id: str
     offered: Offered
-    forward: Callable[[RemoteWorker, bytes], None]
-    """Has its replica send it a message."""
+    calls: RemoteCalls
+    """The way to its replica."""
     functions: dict[str, Function] = field(default_factory=dict)
     caller: Caller | None = None
     """Its principal for policies, once it was needed."""
@@ -115,7 +122,7 @@ class RemoteWorker:
         """Have its replica send it the refusal of a binding; it sends all else by itself."""
         if isinstance(message, TriggerRegistrationResult):
             refused = msgspec.structs.replace(message, id=message.id.removeprefix(f"{self.replica}/"))
-            self.forward(self, encode(refused))
+            self.calls.send(self, encode(refused))
 
     def warn(self, message: str, *values: object) -> None:
         """Log nothing: its own replica does."""
@@ -130,10 +137,12 @@ class _Request(Struct):
     call: Call
     principal: Principal
     chain: Chain
+    observer: str = ""
+    """The observer that the call is made for, by its id at other replicas; it is delivered as its own replica does."""
 
 
 class _Reply(Struct, omit_defaults=True):
-    """What came of a call: a result, or a failure and its kind."""
+    """The outcome of a call: a result, or a failure and its kind."""
 
     result: Given = UNSET
     kind: str = ""
@@ -162,6 +171,8 @@ class RemoteCalls:
         self._bus = bus
         self._replica = replica
         self._spawn = spawn
+        self.deliver: DeliverObserved | None = None
+        """Delivers the events that other replicas send to observers of this one."""
         self._waiting: dict[str, set[asyncio.Timeout]] = {}
         """The calls that other replicas run, by replica; `forget` ends them."""
         self._running: dict[str, tuple[str, asyncio.Task[Any]]] = {}
@@ -186,13 +197,14 @@ class RemoteCalls:
     def forget(self, replica: str) -> None:
         """A replica is gone: nothing is heard from it any more, and nothing waits there for an answer."""
         for scope in self._waiting.pop(replica, ()):
+            # A time in the past: the wait ends in the next turn of the loop.
             scope.reschedule(0)
         for origin, task in list(self._running.values()):
             if origin == replica:
                 task.cancel()
 
-    async def call(self, worker: RemoteWorker, namespace: str, call: Call) -> Raw:
-        """Have the replica of a worker call a function.
+    async def call(self, worker: RemoteWorker, namespace: str, call: Call, observer: str = "") -> Raw:
+        """Have the replica of a worker call a function, or deliver an event to an observer of that worker.
 
         Raises `NotStarted` or `Busy` where the function was not called, `WorkerUnreachable` where it may have been.
         """
@@ -204,7 +216,9 @@ class RemoteCalls:
             msgspec.structs.replace(call, caller=None),
             caller.principal,
             caller.chain,
+            observer,
         )
+        # What is too large for the bus goes through the store.
         message = await wrap_message(self._store, encode(request))
         worker.unanswered += 1
         began = time.perf_counter()
@@ -222,7 +236,7 @@ class RemoteCalls:
             worker.unanswered -= 1
         try:
             reply = _read_reply(await unwrap_message(self._store, carried))
-        except (NoHolder, msgspec.MsgspecError):
+        except (NoHolder, msgspec.MsgspecError, RecursionError):
             raise WorkerUnreachable(
                 f"Invocation stopped: the answer of {call.function_id} was lost; it has run.", "invocation_stopped"
             ) from None
@@ -243,11 +257,11 @@ class RemoteCalls:
 
     async def _request(self, worker: RemoteWorker, call_id: str, message: bytes) -> bytes:
         waiting = self._waiting.setdefault(worker.replica, set())
-        async with asyncio.timeout(None) as scope:
+        async with asyncio.timeout(None) as scope:  # without a time of its own: `forget` ends it
             waiting.add(scope)
             try:
                 return await self._bus.request(f"workers.{worker.replica}", message, _MAX_CALL_S)
-            except asyncio.CancelledError:
+            except asyncio.CancelledError:  # the bus only stops waiting: the function would go on at its replica
                 self._spawn(self._bus.publish(_CANCELLED, encode((worker.replica, call_id))))
                 raise
             finally:
@@ -256,7 +270,7 @@ class RemoteCalls:
     async def _respond(self, carried: bytes) -> bytes:
         try:
             request = _read_request(await unwrap_message(self._store, carried))
-        except (NoHolder, msgspec.MsgspecError) as error:  # of another version, perhaps
+        except (NoHolder, msgspec.MsgspecError, RecursionError) as error:  # of another version, perhaps
             return encode(_to_reply(NotStarted(f"The call cannot be read: {error}.", "invocation_stopped")))
         task = asyncio.current_task()
         assert task is not None
@@ -271,9 +285,13 @@ class RemoteCalls:
 
     async def _run(self, request: _Request) -> Raw:
         call = request.call
+        if request.observer and self.deliver is not None:
+            return await self.deliver(request.observer, call)
         function = self._functions.get(request.namespace, call.function_id)
         if function is None or function.is_remote or function.owner is None:
-            raise NotStarted(f"No worker of this replica offers {call.function_id}.", frames.UNKNOWN)
+            # As where no worker offers it anywhere: clients need not know that there are replicas.
+            missing = frames.function_not_found(call.function_id, request.namespace)
+            raise NotStarted(missing.message, missing.code)
         call.caller = DetachedCaller(request.principal, request.chain)
         # The caller's replica has checked policies and arguments, and records the call: here it only runs.
         return await (function.run if function.watch is None else function.watch.run)(call)

@@ -59,6 +59,8 @@ class News(NamedTuple):
     arrived: list[RemoteWorker]
     left: list[RemoteWorker]
     functions: set[Key]
+    names: set[str]
+    """The ids of all functions of the workers of which anything changed."""
 
 
 class SharedWorkers:
@@ -94,6 +96,7 @@ class SharedWorkers:
         core = self._core
         self._workers = workers
         self._calls = RemoteCalls(workers.functions, workers.find, core.store, core.bus, core.replica, core.spawn)
+        self._calls.deliver = workers.observers.deliver
         self._channels = ChannelRelay(workers.channels, core.bus, core.replica)
         workers.channels.open_elsewhere = self._open_channel
         self._reading = asyncio.Lock()
@@ -105,6 +108,7 @@ class SharedWorkers:
         """Withdraw what the workers here offer from other replicas."""
         self._unwritten.clear()
         if self._writing is not None:
+            # A write that is under way would bring a row back after they are removed.
             await asyncio.wait({self._writing})
         self._remote.clear()
         self._known.clear()
@@ -122,11 +126,18 @@ class SharedWorkers:
         offers = self._offers.get(key)
         return None if offers is None else offers[0]
 
+    def list_offers(self, key: Key) -> Iterable[RemoteWorker]:
+        """The workers of other replicas that offer a function."""
+        for function in self._offers.get(key, ()):
+            assert isinstance(function.owner, RemoteWorker)
+            yield function.owner
+
     def write(self, workers: Iterable[Worker]) -> None:
         """Write, in the background, what workers here offer now, or that they are gone."""
         if self._calls is None:
             return
         self._unwritten.update((worker.id, worker) for worker in workers)
+        # One writer at a time keeps the versions in the order of the writes.
         if self._unwritten and (self._writing is None or self._writing.done()):
             self._writing = self._core.spawn(self._write())
 
@@ -153,6 +164,7 @@ class SharedWorkers:
             found = await self._rows.list_versions(self.replica)
             if found == self._known:
                 return None
+            # The versions of a replica grow with each write, so that its newest known one tells which rows are new.
             records = [
                 record
                 for replica in {place[0] for place, version in found.items() if self._known.get(place) != version}
@@ -162,6 +174,7 @@ class SharedWorkers:
             if left:
                 await self._rows.remove_dead()
             changed: set[Key] = set()
+            names = {name for worker in left for name in worker.functions}
             for worker in left:
                 worker.is_gone = True
                 del self._remote[worker.replica, worker.id]
@@ -169,9 +182,11 @@ class SharedWorkers:
             arrived = [record for record in records if (record.replica, record.id) not in self._remote]
             for record in records:
                 changed |= self._take(record)
+                names.update(self._remote[record.replica, record.id].functions)
+            names.update(function_id for _, function_id in changed)
             self._known = {place: version for place, version in self._known.items() if place in found}
             self._known |= {(record.replica, record.id): record.version for record in records}
-            return News([self._remote[record.replica, record.id] for record in arrived], left, changed)
+            return News([self._remote[record.replica, record.id] for record in arrived], left, changed, names)
 
     def _open_channel(self, replica: str, channel: str, key: str, direction: Direction) -> Receiver | None:
         """An end of a channel that a worker of another replica made."""
@@ -183,13 +198,16 @@ class SharedWorkers:
         return max((version for place, version in self._known.items() if place[0] == replica), default=0)
 
     def _take(self, record: WorkerRecord) -> set[Key]:
-        """Keep what a worker offers now; returns the keys of its functions, old and new."""
+        """Keep what a worker offers now; returns the keys of its functions, old and new, if those are not the same."""
         assert self._calls is not None
         offered = _read_offered(record.body)
         worker = self._remote.get((record.replica, record.id))
         if worker is None:
-            worker = RemoteWorker(record.replica, record.id, offered, self._calls.send)
+            worker = RemoteWorker(record.replica, record.id, offered, self._calls)
             self._remote[record.replica, record.id] = worker
+        elif _is_same_offer(worker.offered, offered):  # clients are not to read their lists again
+            worker.offered = offered
+            return set()
         changed = self._withdraw(worker)
         worker.offered = offered
         for frame in offered.functions:
@@ -218,6 +236,7 @@ class SharedWorkers:
             assert self._calls is not None
             try:
                 return await self._calls.call(function.owner, key[0], call)
+            # Only errors that mean that the function was not called: it must not run twice.
             except (NotStarted, Busy) as error:
                 problem = error
         raise problem
@@ -225,6 +244,7 @@ class SharedWorkers:
     async def _write(self) -> None:
         replica = self._core.replica
         while self._unwritten:
+            # Taken out first: a change during the write puts the worker back.
             worker = self._unwritten.pop(next(iter(self._unwritten)))
             try:
                 if worker.is_gone:
@@ -252,6 +272,8 @@ class SharedWorkers:
             [_without_url(function.frame) for function in worker.functions.values()],
             types,
             bindings,
+            self._workers.observers.list_shared(worker),
+            self._workers.observers.list_answers(worker),
         )
         return encode(offered).decode()
 
@@ -260,6 +282,16 @@ def _rank(function: Function) -> tuple[float, str, str]:
     worker = function.owner
     assert isinstance(worker, RemoteWorker)
     return worker.connected_at, worker.replica, worker.id
+
+
+def _is_same_offer(before: Offered, after: Offered) -> bool:
+    """Whether a worker offers the same functions under the same name."""
+    return (before.name, before.identity, before.namespace, before.functions) == (
+        after.name,
+        after.identity,
+        after.namespace,
+        after.functions,
+    )
 
 
 def _without_url(frame: RegisterFunction) -> RegisterFunction:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
@@ -47,10 +48,16 @@ _CHUNK_BYTES: Final = 128
 _MAX_UNSENT_BYTES: Final = 2 * MAX_MESSAGE_BYTES
 _LARGE_READ_BYTES: Final = 16 * 1024
 """A read of this size or more is handled in several turns of the event loop."""
-_FRAMES_PER_TURN: Final = 64
+_FRAMES_PER_TURN: Final = 16
+_BYTES_PER_TURN: Final = 32 * 1024
+"""Frames beyond this size in all wait for the next turn: what they ask for takes longer than reading them."""
+_OWN_TURN_BYTES: Final = 256 * 1024
+"""A message of this size or more is not handled in the turn in which it is put together, which takes about as long."""
 _CLOSE_TIMEOUT_S: Final = 2.0
 _HANDSHAKE_END: Final = b"\r\n\r\n"
 _CHECK_INTERVAL_S: Final = 10.0
+_REFUSAL_LOG_INTERVAL_S: Final = 10.0
+"""How often refused tokens are logged, with their number."""
 _PING_AFTER_S: Final = 20.0
 _SILENCE_TIMEOUT_S: Final = 60.0
 _MAX_SOCKETS: Final = 20_000
@@ -75,31 +82,39 @@ class FrameSplitter:
         self._needed = 0
         self.is_lost = False
         """Whether a frame was invalid; from there on all bytes are passed on as they are."""
+        self.has_large_rest = False
+        """Whether the frame that is not complete yet is a large one."""
 
-    def feed(self, data: bytes) -> Iterator[tuple[bool, bytes]]:
+    def feed(self, data: bytes | bytearray) -> Iterator[tuple[bool, bytes]]:
         """Yield each complete frame: true and the text of a message, or false and the frame as it came."""
+        pieces: bytes | bytearray | memoryview = data
         if self._rest or self.is_lost:
             self._rest += data
             if len(self._rest) < self._needed:
                 return
-            data = bytes(self._rest)
-            self._rest.clear()
+            # Looked at where it is: with a copy of all bytes and one of the payload, a large frame of which the
+            # unmasked text is made would be in memory four times.
+            data, self._rest = self._rest, bytearray()
+            pieces = memoryview(data)
+            self.has_large_rest = False
         at = 0
         while at < len(data) and not self.is_lost and (found := self._find_payload(data, at)) is not None:
             start, end = found
             if data[at] == TEXT:
-                yield True, apply_mask(data[start:end], data[start - _MASK_BYTES : start])
+                yield True, apply_mask(pieces[start:end], data[start - _MASK_BYTES : start])
             else:
-                yield False, data[at:end]
+                yield False, bytes(pieces[at:end])
             at = end
         if self.is_lost:
             self._needed = 0
-            yield from ((False, data[start : start + _CHUNK_BYTES]) for start in range(at, len(data), _CHUNK_BYTES))
+            for start in range(at, len(data), _CHUNK_BYTES):
+                yield False, bytes(pieces[start : start + _CHUNK_BYTES])
         elif at < len(data):
             self._rest += data[at:]
             self._needed -= at
+            self.has_large_rest = self._needed >= _LARGE_READ_BYTES
 
-    def _find_payload(self, data: bytes, at: int) -> tuple[int, int] | None:
+    def _find_payload(self, data: bytes | bytearray, at: int) -> tuple[int, int] | None:
         """Where the payload of the frame at a position begins and ends; nothing until all of it is there."""
         self._needed = at + 2
         if len(data) < self._needed:
@@ -132,24 +147,23 @@ class ReadQueue:
     def __init__(self, handle: Callable[[Iterable[tuple[bool, bytes]]], None]) -> None:
         self._handle = handle
         self._frames: Iterator[tuple[bool, bytes]] | None = None
+        self._taken: list[tuple[bool, bytes]] = []
+        """The frames that are handled in the next turn, before others are taken."""
         self._turn: asyncio.Handle | None = None
         self.transport: CorkedTransport | None = None
         self.is_paused = False
         """Whether the owner of the socket wants to receive nothing for now."""
         self.is_held = False
         """Whether nothing is handled until the other side has read what it was sent."""
-
-    @property
-    def is_empty(self) -> bool:
+        self.is_empty = True
         """Whether new frames may be handled at once."""
-        return self._frames is None
 
     def put(self, frames: Iterator[tuple[bool, bytes]]) -> None:
         """Add frames; those that wait already come first."""
         if self._frames is not None:
             self._frames = chain(self._frames, frames)
         elif self.transport is not None:
-            self._frames = frames
+            self._frames, self.is_empty = frames, False
             self.transport.pause_reading()
             self._take_turn()
 
@@ -161,6 +175,7 @@ class ReadQueue:
     def close(self) -> None:
         """Drop what waits."""
         self._frames = self.transport = None
+        self._taken.clear()
         if self._turn is not None:
             self._turn.cancel()
 
@@ -168,13 +183,30 @@ class ReadQueue:
         self._turn = None
         if self.transport is None or self.is_paused or self.is_held:
             return
+        if self._taken:
+            taken, self._taken = self._taken, []
+            self.is_empty = self._frames is None
+            self._handle(taken)
+            self.read_on()
+            return
         if self._frames is None:
             self.transport.resume_reading()
             return
-        frames = list(islice(self._frames, _FRAMES_PER_TURN))
-        if len(frames) < _FRAMES_PER_TURN:
-            self._frames = None
-        self._handle(frames)
+        frames, room = [], _BYTES_PER_TURN
+        for frame in islice(self._frames, _FRAMES_PER_TURN):
+            frames.append(frame)
+            room -= len(frame[1])
+            if room <= 0:
+                break
+        # The loop was not left early: with fewer frames than a turn takes, the iterator has no more.
+        else:
+            if len(frames) < _FRAMES_PER_TURN:
+                self._frames = None
+        if room <= _BYTES_PER_TURN - _OWN_TURN_BYTES:
+            self._taken = frames
+        else:
+            self.is_empty = self._frames is None
+            self._handle(frames)
         self.read_on()
 
 
@@ -264,7 +296,9 @@ class Socket(asyncio.Protocol):
             if not self._splitter.is_lost:
                 self._feed_library(data)
                 return
-        frames = self._splitter.feed(data)
+        splitter = self._splitter
+        is_large = is_large or splitter.has_large_rest  # the last piece of a large frame may be a small read
+        frames = splitter.feed(data)
         if is_large or not self._queue.is_empty:
             self._queue.put(frames)
         else:
@@ -361,6 +395,7 @@ class Socket(asyncio.Protocol):
         for is_text, frame in frames:
             if not is_text:
                 self._feed_library(frame)
+            # The library has not seen this frame, so that it cannot notice the broken sequence.
             elif self._fragments:
                 self.close(CloseCode.PROTOCOL_ERROR, "a message began before the last one ended")
             elif self.is_open and receiver is not None:
@@ -410,6 +445,7 @@ class Socket(asyncio.Protocol):
     def _pass_on(self, handle: Callable[[bytes], None], data: bytes) -> None:
         try:
             handle(data)
+        # An exception that reached asyncio would close the connection, and with it end all calls of the worker.
         except Exception:
             _log.exception("a message of a worker could not be handled")
 
@@ -463,6 +499,8 @@ class Port:
                 "or listen on 127.0.0.1."
             )
         self._settings = settings
+        self._refused_tokens = 0
+        self._refusals_logged_at = -math.inf
         self._is_token_needed = is_token_needed
         self.made_token = ""
         """The token that workers share where the settings name none; nothing matches an empty one."""
@@ -547,8 +585,22 @@ class Port:
             if _is_among(token, given):
                 return name
         if self.needs_token and not _is_among(self._settings.token or self.made_token, given):
+            self._note_refused_token(request)
             raise Refusal(401, "A token is needed: Authorization: Bearer <token>, or III_TOKEN for the SDKs.")
         return ""
+
+    def _note_refused_token(self, request: Request) -> None:
+        """Log a refused token; a worker tries again every few seconds, so lines are counted together."""
+        self._refused_tokens += 1
+        now = running_loop().time()
+        if now < self._refusals_logged_at + _REFUSAL_LOG_INTERVAL_S:
+            return
+        has_token = "Authorization" in request.headers or "token=" in request.path
+        _log.warning(
+            "worker connections were refused for their token: count=%d, last %s; workers send it as III_TOKEN",
+            *(self._refused_tokens, "had a wrong token" if has_token else "had no token"),
+        )
+        self._refused_tokens, self._refusals_logged_at = 0, now
 
     async def _watch(self) -> None:
         """Ping silent sockets, and abort those that do not answer."""
@@ -564,6 +616,7 @@ class Port:
 
 
 def _is_among(token: str, given: list[str]) -> bool:
+    # In constant time, so that a token cannot be guessed piece by piece; an empty one matches nothing.
     return bool(token) and any(hmac.compare_digest(one.encode(), token.encode()) for one in given)
 
 

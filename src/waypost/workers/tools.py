@@ -7,11 +7,12 @@ all schemas use a few plain keywords, which a quick look recognises; only others
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import msgspec
 from msgspec import UNSET, Raw
 
 from waypost.capabilities.capability import (
@@ -26,11 +27,12 @@ from waypost.capabilities.capability import (
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.registry import PREFIXES, Offer, Registry
 from waypost.capabilities.schemas.forms import OPEN, require
-from waypost.capabilities.schemas.validators import Validator, check_limits
+from waypost.capabilities.schemas.validators import MULTIPLYING, Validator, check_limits
 from waypost.errors import DefinitionError, InvalidArguments, InvocationFailed, text_of
+from waypost.loops import running_loop
 from waypost.wire.definitions import ToolDefinition
-from waypost.workers.frames import encode
-from waypost.workers.functions import DEFAULT, Call, Function, is_internal, trace_here
+from waypost.workers.frames import LARGE_MESSAGE_BYTES, RegisterFunction, encode, read_parts
+from waypost.workers.functions import DEFAULT, Call, Function, is_internal, read_large_payload, trace_here
 
 _log: Final = logging.getLogger(__name__)
 CATEGORY: Final = "Workers"
@@ -47,6 +49,13 @@ _DRAFTS: Final = frozenset(
     )
 )
 _DEFINITIONS: Final = ("$defs", "definitions")
+_FUNCTIONS_PER_TURN: Final = 100
+_BYTES_PER_TURN: Final = 64 * 1024
+"""Functions that are larger in all are published in several turns."""
+_SLOW_BYTES: Final = 16 * 1024
+"""Schemas up to this size are compiled at the first call, in the time of that call."""
+_SIMPLE_BYTES: Final = 2 * 1024
+"""The same for schemas whose cost may exceed their size."""
 
 
 def find_schema_problem(schema: dict[str, Any]) -> str | None:
@@ -67,7 +76,7 @@ def _is_shallow(value: Any, levels: int) -> bool:
         value = value.values()
     elif not isinstance(value, list):
         return True
-    return levels > 0 and all(_is_shallow(one, levels - 1) for one in value)
+    return levels > 0 and all(_is_shallow(one, levels - 1) for one in value if isinstance(one, dict | list))
 
 
 def _is_plain(schema: Any, levels: int, root: dict[str, Any]) -> bool:
@@ -199,11 +208,11 @@ class _Arguments:
 
     cast_plan = None
 
-    def __init__(self, function_id: str, schema: dict[str, Any]) -> None:
+    def __init__(self, function_id: str, schema: dict[str, Any], validator: Validator | None) -> None:
         self.schema = schema
         self._id = function_id
-        self._validator: Validator | None = None
-        self._is_ready = False
+        self._validator = validator
+        self._is_ready = validator is not None
 
     def admit(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Check the arguments and return them unchanged."""
@@ -231,7 +240,8 @@ def build_handler(function: Function, arguments: _Arguments | None = None) -> Ha
         if type(given) is Call:
             given.caller = ctx.caller
             if arguments is not None and function.owner is not None and given.sender and given.activation is None:
-                _check_payload(given, arguments)
+                is_large = len(given.data) >= LARGE_MESSAGE_BYTES
+                _check_payload(await read_large_payload(given) if is_large else given.payload(), arguments)
             return await start(given)
         key = ctx.idempotency_key
         metadata = Raw(encode({"idempotencyKey": key})) if key else UNSET
@@ -240,12 +250,20 @@ def build_handler(function: Function, arguments: _Arguments | None = None) -> Ha
     return run
 
 
-def _check_payload(call: Call, arguments: _Arguments) -> None:
+def _check_payload(payload: Any, arguments: _Arguments) -> None:
     try:
-        payload = call.payload()
         arguments.admit({} if payload is None else payload)
-    except (msgspec.MsgspecError, RecursionError, InvalidArguments) as error:
+    except (RecursionError, InvalidArguments) as error:
         raise InvocationFailed(f"The payload does not fit: {text_of(error)}") from None
+
+
+def has_own_name(function: Function) -> bool:
+    """Whether the name of a function as a tool translates back to its id.
+
+    `a::b` and `a__b` are both published as `a__b`. Of functions that are registered together, the one that the name
+    translates back to gets it; the others get a suffix.
+    """
+    return (DEFAULT, tool_name(function.id).replace("__", "::")) == function.key
 
 
 class PublishedFunctions:
@@ -262,9 +280,7 @@ class PublishedFunctions:
             for function in old:
                 if function.key not in kept and not is_internal(function.id):
                     self._registry.offer(_source(function.id, function.namespace), (), Priority.WORKER)
-            # `a::b` and `a__b` are both published as `a__b`. Of functions that are registered together, the one that
-            # the name translates back to gets it; the others get a suffix.
-            for function in sorted(new, key=lambda one: (DEFAULT, tool_name(one.id).replace("__", "::")) != one.key):
+            for function in sorted(new, key=has_own_name, reverse=True):
                 if is_internal(function.id):
                     row = _build_internal(function)
                     function.offer = Offer("", row, row)
@@ -321,13 +337,16 @@ def _build_internal(function: Function) -> Capability:
 
 def _build_tool(function: Function) -> Capability:
     name = tool_name(function.id)
-    schema, returns = _usable_schemas(function)
-    metadata = function.frame.metadata if isinstance(function.frame.metadata, dict) else {}
+    schemas = function.schemas = function.schemas or check_schemas(function.frame)
+    schema, returns = schemas.arguments, schemas.returns
+    if schemas.problem is not None:
+        warn = _log.warning if function.owner is None else function.owner.warn
+        warn("the arguments of %s are not checked: its schema cannot be used: %s", function.id, schemas.problem)
     meta: dict[str, Any] = {"category": CATEGORY}
     if function.namespace != DEFAULT:
         meta[_NAMESPACE] = function.namespace
-    arguments = None if schema == OPEN.schema else _Arguments(function.id, schema)
-    tool = Capability(
+    arguments = None if schema == OPEN.schema else _Arguments(function.id, schema, schemas.validator)
+    return Capability(
         kind=Kind.TOOL,
         id=name,
         definition=ToolDefinition(
@@ -341,31 +360,90 @@ def _build_tool(function: Function) -> Capability:
         handler=build_handler(function, arguments),
         is_async=True,
         arguments=arguments or OPEN,
+        output=schemas.output,
         owner=None if function.owner is None else function.owner.owner,
         metadata=Metadata(
-            hidden=metadata.get("internal") is True,
+            hidden=function.is_hidden,
             category=CATEGORY,
             aliases=() if name == function.id else (function.id,),
         ),
         priority=Priority.WORKER,
     )
-    if returns is None:
-        return tool
-    try:
-        return msgspec.structs.replace(tool, output=Validator(returns))
-    except DefinitionError:
-        return msgspec.structs.replace(tool, definition=msgspec.structs.replace(tool.definition, output_schema=UNSET))
 
 
-def _usable_schemas(function: Function) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The published schemas of a function's arguments and answer; unusable ones are replaced by open ones."""
-    schema, returns = input_schema(function.frame.request_format), output_schema(function.frame.response_format)
-    problem = find_schema_problem(schema)
+class Schemas(NamedTuple):
+    """What is published of the formats of a function: usable schemas, or open ones in their place."""
+
+    arguments: dict[str, Any]
+    problem: str | None
+    """Why the schema of the arguments is not the one that the worker sent."""
+    validator: Validator | None
+    """Checks the arguments; compiled at the first call where that is quick."""
+    returns: dict[str, Any] | None
+    output: Validator | None
+    """Checks the answer, where it has a schema."""
+
+
+def check_schemas(frame: RegisterFunction) -> Schemas:
+    """Find out which schemas of a function can be used; see `SchemaChecker` for those that may take long."""
+    request_format, response_format, _ = read_parts(frame)
+    schema, returns = input_schema(request_format), output_schema(response_format)
+    problem, validator, output = find_schema_problem(schema), None, None
     if problem is not None:
-        warn = _log.warning if function.owner is None else function.owner.warn
-        warn("the arguments of %s are not checked: its schema cannot be used: %s", function.id, problem)
         description = schema.get("description")
         schema = {"type": "object"}
         if isinstance(description, str):
             schema["description"] = description
-    return schema, None if returns is None or find_schema_problem(returns) is not None else returns
+    elif _is_slow(schema):
+        with suppress(DefinitionError):
+            validator = Validator(schema)
+    if returns is not None:
+        try:
+            output = Validator(returns) if find_schema_problem(returns) is None else None
+        except DefinitionError:
+            output = None
+    return Schemas(schema, problem, validator, None if output is None else returns, output)
+
+
+def _is_slow(schema: dict[str, Any]) -> bool:
+    """Whether compiling a schema takes longer than a call should wait for it."""
+    text = encode(schema)
+    return len(text) > _SLOW_BYTES or (len(text) > _SIMPLE_BYTES and any(word in text for word in MULTIPLYING))
+
+
+def in_turns(functions: Sequence[Function]) -> Iterator[Sequence[Function]]:
+    """Functions in parts, each of which is published in one turn of the event loop."""
+    start = size = 0
+    for number, function in enumerate(functions):
+        size += function.size
+        if number > start and (size > _BYTES_PER_TURN or number - start == _FUNCTIONS_PER_TURN):
+            yield functions[start:number]
+            start, size = number, function.size
+    if start < len(functions):
+        yield functions[start:]
+
+
+class SchemaChecker:
+    """Checks the schemas of functions in a thread, while other work goes on, so that they can be published at once."""
+
+    def __init__(self) -> None:
+        # One thread for all workers: more would only take turns with the event loop more often.
+        self._thread = ThreadPoolExecutor(1, "waypost-schemas")
+
+    async def check(self, functions: Sequence[Function]) -> None:
+        """Check what is not checked yet."""
+        unchecked = [function for function in functions if function.schemas is None]
+        if unchecked:
+            await running_loop().run_in_executor(self._thread, _check_all, unchecked)
+
+    def close(self) -> None:
+        """End the thread after the check that it is at; what waits is not checked."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _check_all(functions: Sequence[Function]) -> None:
+    for function in functions:
+        if is_internal(function.id):
+            read_parts(function.frame)
+        else:
+            function.schemas = check_schemas(function.frame)

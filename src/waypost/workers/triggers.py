@@ -1,4 +1,4 @@
-"""Triggers: trigger types, who provides them, and the bindings that have functions called.
+"""Triggers: trigger types, their providers, and the bindings that have functions called.
 
 A trigger type has a provider, a worker or the hub. Other workers that offer the same type wait until the provider
 disconnects. A binding names a type and a function. It waits while its type has no provider, is passed to the provider
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
+import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from waypost.capabilities.context import Caller
@@ -126,10 +127,10 @@ class Budget:
         self._sizes: dict[tuple[Listener, str], dict[object, int]] = {}
         self._bytes: Counter[Listener] = Counter()
 
-    def take(self, maker: Listener, kind: str, limit: int, key: object, registration: object) -> str | None:
-        """Count a registration, in place of one with the same key; returns why not, if it is too much."""
+    def take(self, maker: Listener, kind: str, limit: int, key: object, size: int) -> str | None:
+        """Count a registration of so many bytes, in place of one with the same key; returns why not, if too much."""
         sizes = self._sizes.setdefault((maker, kind), {})
-        size, before, limits = len(encode(registration)), sizes.get(key, 0), self.limits
+        before, limits = sizes.get(key, 0), self.limits
         if size > limits.registration_bytes:
             return f"it has {size} bytes, and workers.limits.registrationBytes is {limits.registration_bytes}"
         if key not in sizes and len(sizes) >= limit:
@@ -291,17 +292,22 @@ class Triggers:
         # Ids are chosen by workers. Without this check one worker could redirect the events of another to itself.
         if before is not None and before.maker is not binding.maker:
             return "it is another worker's"
-        if before is not None:
-            self._end(before)
         metadata = NULL if binding.metadata is UNSET else binding.metadata
         parts = (binding.id, binding.type, binding.function_id, binding.config, metadata)
         limit = self._budget.limits.triggers
-        problem = self._budget.take(binding.maker, _BINDINGS, limit, binding.id, parts)
+        problem = _find_unreadable(binding)
         if problem is None:
-            self._bindings[binding.id] = binding
-            self._assign(binding)
-            self._note(binding.maker)
-        return problem
+            problem = self._budget.take(binding.maker, _BINDINGS, limit, binding.id, len(encode(parts)))
+        if problem is not None:
+            return problem
+        # Only now: a binding stays when its replacement is refused. It is not counted any more, the new one is.
+        if before is not None:
+            del self._bindings[before.id]
+            self._release(before)
+        self._bindings[binding.id] = binding
+        self._assign(binding)
+        self._note(binding.maker)
+        return None
 
     def unbind(self, binding_id: str, maker: Listener) -> bool:
         """Remove a binding of a listener."""
@@ -354,7 +360,8 @@ class Triggers:
                 self._end(before)
                 if after is not None:
                     wanted[after.id] = after
-        self._bindings |= wanted
+        # Another replica may be of an earlier version, which accepts such bindings.
+        self._bindings |= {key: one for key, one in wanted.items() if _find_unreadable(one) is None}
         self._serve_remote()
 
     def _serve_remote(self) -> None:
@@ -389,7 +396,8 @@ class Triggers:
         if provider is not None and worker.identity != provider.identity and self._keeps_owners():
             return f"it is provided by {provider.name}"
         parts = (new.id, new.description, new.config_format, new.payload_format)
-        problem = self._budget.take(worker, _TYPES, self._budget.limits.trigger_types, new.key, parts)
+        limit = self._budget.limits.trigger_types
+        problem = self._budget.take(worker, _TYPES, limit, new.key, len(encode(parts)))
         if problem is not None or provider is None or provider is worker:
             return problem
         self._claims.put(worker, new.key, new)
@@ -434,6 +442,7 @@ class Triggers:
         if provided.worker is None:
             return provided.fires_everywhere
         others = self._elsewhere.get(provided.key, {})
+        # All replicas compute this from the same rows, so that exactly one serves the binding.
         return maker.replica not in others and all(self._replica < other for other in others)
 
     def _assign(self, binding: Binding) -> None:
@@ -539,6 +548,18 @@ def _needs_delay(worker: Worker | RemoteWorker) -> bool:
     telemetry = worker.about.get("telemetry")
     framework = telemetry.get("framework") if isinstance(telemetry, dict) else None
     return worker.about.get("runtime") == "python" and framework != "waypost"
+
+
+def _find_unreadable(binding: Binding) -> str | None:
+    """Why the config or the metadata of a binding cannot be decoded, if so."""
+    # Checked once, here: one binding with such a part would make every list of bindings and every change of the state
+    # fail. Decoding it as `Raw` does not find numbers that are out of range.
+    for name, part in (("config", binding.config), ("metadata", binding.metadata)):
+        try:
+            msgspec.json.decode(NULL if part is UNSET else part)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            return f"its {name} cannot be read: {error}"
+    return None
 
 
 def refuse_binding(frame: RegisterTrigger, message: str) -> TriggerRegistrationResult:

@@ -11,6 +11,7 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,12 +19,14 @@ from msgspec import UNSET, Raw
 
 from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import Chain, Principal
+from waypost.capabilities.schemas.validators import MULTIPLYING
 from waypost.errors import Busy, InvocationFailed, ProtocolError
-from waypost.loops import BusyPoll, running_loop
+from waypost.loops import BusyPoll, running_loop, start_task
 from waypost.workers import frames
 from waypost.workers.frames import CALL_ENTRY, NULL, InvocationResult, InvokeFunction, encode, split_baggage
 from waypost.workers.functions import DEFAULT, Call, Function
 from waypost.workers.sockets import Receiver, Socket
+from waypost.workers.tools import has_own_name, in_turns
 
 if TYPE_CHECKING:
     from waypost.workers.workers import Workers
@@ -39,6 +42,8 @@ BATCH_WINDOW_S: Final = 0.02
 """How long a later registration waits for others, so that they are one change; any other message ends the wait."""
 MAX_HELD_MESSAGES: Final = 20_000
 MAX_HELD_CALLS: Final = 64
+MAX_WORK_PER_TURN: Final = 16 * 1024
+"""Bytes of functions with simple schemas that are registered in one turn of the loop; more take several turns."""
 MAX_INTRODUCTION_BYTES: Final = 64 * 1024
 """What a worker says about itself; lists of workers repeat it to every caller."""
 MAX_REMEMBERED_CALLS: Final = 1_000
@@ -270,8 +275,12 @@ class WorkerSession(Receiver):
         """The name that the token of the connection proves, if any."""
         self._worker: Worker | None = None
         self._held: list[frames.FromWorker] = []
-        self._held_calls = 0
+        self._held_calls = self._held_work = 0
         self._is_introduced = False
+        self._registering: set[asyncio.Task[None]] = set()
+        """The registration that takes several turns of the loop, if there is one."""
+        self._behind: list[tuple[frames.FromWorker, int]] = []
+        """The messages that were read with those that are registered, and wait for them."""
         self._timer: asyncio.TimerHandle | None = None
 
     def on_open(self, socket: Socket) -> None:
@@ -294,7 +303,14 @@ class WorkerSession(Receiver):
             worker.warn("a message of the worker %s was ignored: %s", worker.name, error.message)
             self._fail_undecodable(data, error.message)
             return
-        is_result = type(frame) is InvocationResult
+        work = _estimate_work(data) if type(frame) is frames.RegisterFunction else 0
+        if self._registering:
+            self._behind.append((frame, work))
+        else:
+            self._receive(frame, work)
+
+    def _receive(self, frame: frames.FromWorker, work: int) -> None:
+        worker, is_result = self._here, type(frame) is InvocationResult
         # Most messages are results and need nothing of what follows. Where functions wait to be registered, those come
         # first: who receives the result may call them next.
         if type(frame) is InvocationResult and not self._held:
@@ -308,10 +324,11 @@ class WorkerSession(Receiver):
         elif type(frame) is frames.Reattach:
             self._workers.reattach(worker, frame)
         elif type(frame) is frames.RegisterFunction or not (self._is_introduced or is_result):
-            self._hold(frame)
+            self._hold(frame, work)
+        elif self._held and self._is_introduced:
+            self._held.append(frame)
+            self._release()
         else:
-            if self._is_introduced and self._held:
-                self._release()
             self._dispatch(frame)
 
     def on_binary(self, data: bytes) -> None:
@@ -324,6 +341,8 @@ class WorkerSession(Receiver):
         if self._timer is not None:
             self._timer.cancel()
         self._held.clear()
+        for task in self._registering:
+            task.cancel()
         if self._worker is not None:
             self._workers.disconnect(self._worker)
 
@@ -342,13 +361,12 @@ class WorkerSession(Receiver):
             worker.warn("the introduction of the worker %s is too large; only its name is kept", worker.name)
             about = {key: about[key] for key in ("name", "namespace", "features") if key in about}
         self._workers.introduce(worker, about if isinstance(about, dict) else {})
-        if not frame.is_void:
-            answer = Raw(encode({"worker_id": worker.id}))
-            worker.send(InvocationResult(frame.invocation_id, frame.function_id, answer))
+        self._held.append(frame)  # it is answered when the functions before it are registered
         self._release()
 
-    def _hold(self, frame: frames.FromWorker) -> None:
+    def _hold(self, frame: frames.FromWorker, work: int) -> None:
         self._held.append(frame)
+        self._held_work += work
         self._held_calls += type(frame) is InvokeFunction
         if len(self._held) >= MAX_HELD_MESSAGES or self._held_calls >= MAX_HELD_CALLS:
             self._release()
@@ -357,23 +375,70 @@ class WorkerSession(Receiver):
             self._timer = running_loop().call_later(BATCH_WINDOW_S, self._release)
 
     def _release(self) -> None:
-        """Handle the held messages; the functions among them are registered together, as one change."""
+        """Handle the held messages; functions that follow each other are registered together, as one change."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        held, self._held, self._is_introduced, self._held_calls = self._held, [], True, 0
+        held, work = self._held, self._held_work
+        self._held, self._is_introduced, self._held_calls, self._held_work = [], True, 0, 0
         if not held or self._here.is_gone:
             return
         # Functions come first, because calls and bindings may name them. Where one is withdrawn too, the order counts.
-        is_ordered = any(type(frame) is frames.UnregisterFunction for frame in held)
-        if not is_ordered:
-            functions = [frame for frame in held if type(frame) is frames.RegisterFunction]
-            self._workers.register(self._here, functions)
-        for frame in held:
-            if is_ordered or type(frame) is not frames.RegisterFunction:
-                self._dispatch(frame)
+        if not any(type(frame) is frames.UnregisterFunction for frame in held):
+            held.sort(key=_is_function, reverse=True)
+        if work > MAX_WORK_PER_TURN:
+            self._here.socket.pause()
+            start_task(self._handle_in_turns(held), self._registering)
+            return
+        for are_functions, run in groupby(held, _is_function):
+            if are_functions:
+                self._workers.register(self._here, self._workers.build(self._here, run))  # type: ignore[arg-type]  # all are
+            else:
+                for frame in run:
+                    self._dispatch(frame)
+
+    async def _handle_in_turns(self, held: list[frames.FromWorker]) -> None:
+        """Handle held messages with much to check, and then those that came behind them; others go on meanwhile."""
+        worker, workers = self._here, self._workers
+        try:
+            for are_functions, run in groupby(held, _is_function):
+                if are_functions:
+                    functions = workers.build(worker, run)  # type: ignore[arg-type]  # all are
+                    for part in in_turns(sorted(functions, key=has_own_name, reverse=True)):
+                        await workers.schemas.check(part)
+                        if worker.is_gone:
+                            return
+                        workers.register(worker, part)
+                    continue
+                for frame in run:
+                    self._dispatch(frame)
+                    await asyncio.sleep(0)
+        except Exception:
+            _log.exception("functions of the worker %s were not registered", worker.name)
+        finally:
+            if not worker.is_gone:
+                self._go_on()
+
+    def _go_on(self) -> None:
+        self._registering.clear()
+        behind, self._behind = self._behind, []
+        for frame, work in behind:
+            if self._registering:  # one of these messages began the next
+                self._behind.append((frame, work))
+                continue
+            try:
+                self._receive(frame, work)
+            except Exception:
+                _log.exception("a message of the worker %s could not be handled", self._here.name)
+        if not self._registering:
+            self._here.socket.resume()
 
     def _dispatch(self, frame: frames.FromWorker) -> None:
+        if type(frame) is InvokeFunction and frame.function_id == frames.INTRODUCTION:
+            if not frame.is_void:
+                answer = Raw(encode({"worker_id": self._here.id}))
+                self._here.send(InvocationResult(frame.invocation_id, frame.function_id, answer))
+            return
         handle = _HANDLERS.get(type(frame))
         if handle is None and self._here.observes:
             handle = _OBSERVE_HANDLERS.get(type(frame))
@@ -394,8 +459,19 @@ class WorkerSession(Receiver):
             self._here.send(frames.ObserveResult(ids[0], "error", problem))
 
 
+def _is_function(frame: frames.FromWorker) -> bool:
+    return type(frame) is frames.RegisterFunction
+
+
+def _estimate_work(data: bytes) -> int:
+    """How much there is to check in a message that offers a function: its size, if its schemas are simple."""
+    # A large one takes several turns in any case, and to search it would take longer than to decode it.
+    if len(data) > MAX_WORK_PER_TURN:
+        return len(data)
+    return len(data) + (MAX_WORK_PER_TURN if any(word in data for word in MULTIPLYING) else 0)
+
+
 _HANDLERS: Final[dict[type, Callable[[Any, Worker, Any], None]]] = {
-    frames.RegisterFunction: lambda workers, worker, frame: workers.register(worker, [frame]),
     frames.UnregisterFunction: lambda workers, worker, frame: workers.unregister(worker, frame.id),
     frames.InvokeFunction: lambda workers, worker, frame: workers.calls.start(worker, frame),
     frames.InvocationResult: lambda _, worker, frame: worker.resolve(frame),

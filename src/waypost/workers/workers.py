@@ -8,10 +8,10 @@ import hmac
 import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec import UNSET, Raw
 from websockets.frames import CloseCode
 
@@ -34,7 +34,7 @@ from waypost.workers.remote import RemoteWorker
 from waypost.workers.sharing import KIND, SharedWorkers
 from waypost.workers.sockets import Port
 from waypost.workers.state import SharedState
-from waypost.workers.tools import PublishedFunctions
+from waypost.workers.tools import PublishedFunctions, SchemaChecker, has_own_name, in_turns
 from waypost.workers.triggers import Binding, Budget, Claims, Key, Listener, Triggers, TriggerType
 from waypost.workers.worker import Worker, WorkerSession
 
@@ -72,7 +72,7 @@ class Registrations:
         """The identities of the workers that offered each function first, while they may come back."""
         self._published = PublishedFunctions(registry)
         self._http = http
-        self.claims: Claims[RegisterFunction] = Claims()
+        self.claims: Claims[Function] = Claims()
         """Registrations that were rejected; each waits until the worker that has the function withdraws it."""
 
     def host(self, functions: list[Function]) -> None:
@@ -81,13 +81,14 @@ class Registrations:
             self._functions.put(function)
         self._published.replace((), functions)
 
-    def add(self, worker: Worker, offered: Iterable[RegisterFunction]) -> tuple[list[Function], list[Function]]:
+    def add(self, worker: Worker, offered: Iterable[Function]) -> tuple[list[Function], list[Function]]:
         """Register functions of a worker; returns those that are replaced, and the new ones.
 
         A function that another worker offers is rejected, and registered when that worker withdraws it.
         """
         new: dict[str, Function] = {}
-        for frame in offered:
+        for function in offered:
+            frame = function.frame
             # Who may have the name is decided before anything is counted: a refused name costs its sender nothing. A
             # claim is counted though, because it is kept until the name is free.
             other = self._functions.find(frame.id, worker.namespace)
@@ -98,13 +99,13 @@ class Registrations:
             is_hubs = other is not None and other.owner is None  # the hub never withdraws a function
             if is_hubs or (owner != worker.identity and self._keeps_owners()):
                 self._reject(worker, frame, other)
-            elif (why := self._find_problem(worker, frame)) is not None:
+            elif (why := self._find_problem(worker, function)) is not None:
                 worker.warn("a function of the worker %s was not taken: %s", worker.name, why)
             elif is_taken:
                 self._reject(worker, frame, other)
-                self.claims.put(worker, (worker.namespace, frame.id), frame)
+                self.claims.put(worker, function.key, function)
             else:
-                new[frame.id] = self._build(worker, frame)
+                new[frame.id] = function
         old = [worker.functions[function_id] for function_id in new if function_id in worker.functions]
         for function in new.values():
             self.claims.pop(worker, function.key)
@@ -124,7 +125,7 @@ class Registrations:
             self._functions.pop(function)
             self.budget.release(worker, _FUNCTIONS, function.id)
         claims = [self.claims.pop_first(function.key) for function in functions]
-        heirs = [(claim[0], self._build(*claim)) for claim in claims if claim is not None]
+        heirs = [claim for claim in claims if claim is not None]
         for heir, function in heirs:
             heir.functions[function.id] = function
             self._functions.put(function)
@@ -172,11 +173,11 @@ class Registrations:
             self._functions.put(function)
         return found
 
-    def _find_problem(self, worker: Worker, frame: RegisterFunction) -> str | None:
+    def _find_problem(self, worker: Worker, function: Function) -> str | None:
         """Why a function is not taken; otherwise it is counted."""
-        if not frame.id:
+        if not function.id:
             return "it has no id"
-        return self.budget.take(worker, _FUNCTIONS, self.budget.limits.functions, frame.id, frame)
+        return self.budget.take(worker, _FUNCTIONS, self.budget.limits.functions, function.id, function.size)
 
     def _reject(self, worker: Worker, frame: RegisterFunction, other: Function | None) -> None:
         owner = "waypost" if other is None or other.owner is None else other.owner.id
@@ -197,10 +198,15 @@ class Registrations:
         self._owners.update((function.key, worker.identity) for function in functions)
         self._published.replace(functions, functions)
 
-    def _build(self, worker: Worker, frame: RegisterFunction) -> Function:
+    def build(self, worker: Worker, frame: RegisterFunction) -> Function:
+        """The function that a message of a worker offers."""
         http = frame.invocation
         run = partial(worker.call, frame.id) if http is None else partial(self._http.call, frame.id, http)
         return Function(frame, run, worker.namespace, worker)
+
+    async def close(self) -> None:
+        """Close the connections to functions over HTTP."""
+        await self._http.close()
 
 
 class Workers(Component):
@@ -229,15 +235,16 @@ class Workers(Component):
         self.observes = not is_token_needed() if settings.observe is None else settings.observe
         self.functions = Functions()
         self.calls = CallRunner(self.functions, pipeline, store, settings.max_depth)
-        self.observers = ObserverRegistry(self.functions, self.calls)
+        self.observers = ObserverRegistry(self.functions, self.calls, shared)
         self.calls.call_observer = self.observers.call
         budget = Budget(settings.limits)
         replica = "" if shared is None else shared.replica
         self.triggers = Triggers(self._fire, budget, self.observers, self._keeps_owners, replica, self.share)
         self._substitutes = TriggerSubstitutes(self.triggers) if self.observes else None
         self.channels = Channels(settings.limits.channels, replica)
-        self._http = HttpFunctions(settings.allow_private, settings.secrets)
-        self._registrations = Registrations(self.functions, registry, self._http, budget, self._keeps_owners, shared)
+        http = HttpFunctions(settings.allow_private, settings.secrets)
+        self._registrations = Registrations(self.functions, registry, http, budget, self._keeps_owners, shared)
+        self.schemas = SchemaChecker()
         self._connected: dict[str, Worker] = {}
         self.on_change: Callable[[], None] = lambda: None
         """Called when workers offer other functions than before."""
@@ -283,6 +290,11 @@ class Workers(Component):
     def made_token(self) -> str | None:
         """The token that was made at the start, where the settings name none."""
         return self._port.made_token or None
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether workers have to send a token to connect."""
+        return self._port.needs_token
 
     def has(self, owner: str) -> bool:
         """Whether a worker is connected, by the name under which the hub stores what belongs to it."""
@@ -331,11 +343,12 @@ class Workers(Component):
         for worker in self.connected:
             self.disconnect(worker)
         await self.calls.close()
-        await self._http.close()
         if self.shared is not None:
             await self.shared.stop()
             self._registrations.update_remote([one.key for one in self.functions if one.is_remote])
             self.triggers.update_remote(())
+        await self._registrations.close()
+        self.schemas.close()
 
     async def refresh(self) -> None:
         """Offer what workers of other replicas offer."""
@@ -347,14 +360,28 @@ class Workers(Component):
         self.triggers.update_remote(self.shared)
         for worker, function in self._registrations.reject_late(news.functions):
             self._withdraw(worker, [function])
-        old, new = self._registrations.update_remote(news.functions)
-        if old or new:
-            self._after_change([], [])
+        await self._update_remote(news.functions, self.shared)
+        if self.observes:
+            self.observers.update_remote(self.shared, news.names)
         for gone in news.left:
             self._registrations.budget.forget(gone)
             self._fire_worker_event("worker_disconnected", gone)
         for arrived in news.arrived:
             self._fire_worker_event("worker_connected", arrived)
+
+    async def _update_remote(self, keys: Iterable[Key], shared: SharedWorkers) -> None:
+        """Publish functions of other replicas in several turns; what each turn finds there is what counts."""
+        offered = {key: shared.find(key) for key in keys}
+        functions = sorted(filter(None, offered.values()), key=has_own_name, reverse=True)
+        self._publish_remote([key for key, function in offered.items() if function is None])
+        for part in in_turns(functions):
+            await self.schemas.check(part)
+            self._publish_remote([function.key for function in part])
+
+    def _publish_remote(self, keys: Collection[Key]) -> None:
+        old, new = self._registrations.update_remote(keys)
+        if old or new:
+            self._after_change([], [])
 
     def share(self, *workers: Worker) -> None:
         """Let other replicas know what workers here offer."""
@@ -366,7 +393,7 @@ class Workers(Component):
     ) -> Any:
         """Call a function from within the hub, with a limit in seconds, and return the answer."""
         call = Call(function_id, Raw(encode(payload)), UNSET, *trace_here())
-        return msgspec.json.decode(await self.calls.invoke(call, caller, namespace, within))
+        return frames.decode_part(await self.calls.invoke(call, caller, namespace, within), f"answer of {function_id}")
 
     def connect(self, worker: Worker) -> None:
         """Add a worker that connected."""
@@ -391,7 +418,8 @@ class Workers(Component):
             for function in functions:
                 self._registrations.release(function)
             self._withdraw(worker, functions)
-            self.register(worker, [*(one.frame for one in functions), *claims])
+            moved = [replace(one, namespace=worker.namespace, offer=None, watch=None) for one in functions + claims]
+            self.register(worker, moved)
         elif old_name != worker.name:
             self._registrations.publish_again(worker)
         if worker.observes and not did_observe:
@@ -439,7 +467,11 @@ class Workers(Component):
         self.share(worker)
         self._fire_worker_event("worker_disconnected", worker)
 
-    def register(self, worker: Worker, offered: Iterable[RegisterFunction]) -> None:
+    def build(self, worker: Worker, offered: Iterable[RegisterFunction]) -> list[Function]:
+        """The functions that messages of a worker offer, to be registered."""
+        return [self._registrations.build(worker, frame) for frame in offered]
+
+    def register(self, worker: Worker, offered: Iterable[Function]) -> None:
         """Register functions of a worker, as one change."""
         old, new = self._registrations.add(worker, offered)
         if new:
@@ -485,7 +517,12 @@ class Workers(Component):
             self._substitutes.replace(old, new)
         self.on_change()
         if any(self.triggers.of(FUNCTIONS_AVAILABLE)):
-            listed = describe_functions(one for one in self.functions if not one.id.startswith("engine::"))
+            self.calls.start_background(self._announce_functions(self.functions.changes))
+
+    async def _announce_functions(self, change: int) -> None:
+        """Fire with all functions there are, unless they have changed again, which is announced too."""
+        if change == self.functions.changes:
+            listed = await describe_functions([one for one in self.functions if not one.id.startswith("engine::")])
             self.triggers.fire(FUNCTIONS_AVAILABLE, {"event": "functions_changed", "functions": listed})
 
     def _fire_worker_event(self, event: str, worker: Worker | RemoteWorker) -> None:

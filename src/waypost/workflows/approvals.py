@@ -169,10 +169,11 @@ class Approvals:
         # In this order: a person without the role learns nothing about the state of the approval.
         if instance is None or pending_move is None or approval is None or approval.id != approval_id or not is_visible:
             message = f"There is no pending approval {approval_id}; it has been decided, or does not exist."
-            # Only who may see the instance, or decides about others like it, learns that there was such an approval.
+            # Only people who may see the instance, or who decide about others like it, learn that it existed.
             raise WorkflowRefused(message, "APPROVAL_SETTLED" if is_visible else "UNKNOWN_APPROVAL")
         if not may_decide(approval.role, person):
             raise WorkflowRefused(f"Deciding about {approval_id} requires the role {approval.role}.", "POLICY_DENIED")
+        # A decision must not win against a timeout that is due and that maintenance has not applied yet.
         if 0 < instance.body.deadline <= self._store.now():
             raise WorkflowRefused(f"{instance.id} has timed out.", "APPROVAL_EXPIRED")
         if approval.expires_at <= self._store.now():

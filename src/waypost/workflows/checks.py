@@ -54,10 +54,13 @@ from waypost.workflows.guards import kind as guards
 from waypost.workflows.steps import position_of, step_name
 
 
-def check_workflows(loaded: Loaded, known: Collection[str] | None) -> list[Finding]:
+def check_workflows(
+    loaded: Loaded, known: Collection[str] | None, only: Collection[str] | None = None
+) -> list[Finding]:
     """The findings about the workflows and capabilities of a configuration.
 
-    `known` are the canonical names of the hub's capabilities; None if unknown, then names are not checked.
+    `known` are the canonical names of the hub's capabilities; None if unknown, then names are not checked. With `only`,
+    of the workflows just these are checked, beside the others.
     """
     report = Report(loaded, known)
     config = loaded.config
@@ -71,7 +74,8 @@ def check_workflows(loaded: Loaded, known: Collection[str] | None) -> list[Findi
         check_executors(places, report)
         data_flow.check_schema(entry.input_schema, ("capabilities", name, "inputSchema"), report)
     for name, workflow in config.workflows.items():
-        _check_workflow(name, workflow, report)
+        if only is None or name in only:
+            _check_workflow(name, workflow, report)
     check_circles(report)
     check_exposures(report)
     return report.findings
@@ -127,6 +131,7 @@ def check_executors(places: Iterable[Place], report: Report) -> None:
     for place in places:
         if (check := kind_of(place.executor).check) is not None:
             check(place.executor, place.path, report)
+        data_flow.check_embedded_paths(place, report)
 
 
 def check_places(places: Iterable[Place], capabilities: Mapping[str, Capability], report: Report) -> None:
@@ -329,6 +334,8 @@ def _check_entry(entry: Expose, path: KeyPath, report: Report) -> None:
             report.add(look.key, sentence, "WF062")
         elif look.path.root == "arguments" and look.path.keys:
             _check_argument(str(look.path.keys[0]), entry.input_schema or inner.input_schema, look.key, report)
+    for key, name in (found for place in every for found in data_flow.lookups_in(place)):
+        _check_argument(name, entry.input_schema or inner.input_schema, key, report)
 
 
 def _check_argument(name: str, schema: dict[str, Any] | None, key: KeyPath, report: Report) -> None:
@@ -514,6 +521,7 @@ def _shortest_circle(start: str, steps: dict[str, list[str]]) -> list[str] | Non
     """The shortest cycle from a state back to itself."""
     before: dict[str, str] = {}
     waiting = [start]
+    # The list grows while it is iterated: a breadth-first search.
     for name in waiting:
         for target in steps.get(name, ()):
             if target == start:

@@ -40,6 +40,7 @@ from waypost.workflows.scope import (
     Template,
     compile_mapping,
     compile_template,
+    find_embedded_path,
     is_number,
 )
 from waypost.workflows.scope import (
@@ -126,6 +127,7 @@ def look_through(places: Iterable[Place], capabilities: Mapping[str, Capability]
         try:
             entry = resolve_capability(call.capability, capabilities)
         except DefinitionError:
+            # An entry that cannot be resolved is reported where it is written.
             continue
         for inner in executors_at(entry, place.path):
             yield replace(
@@ -185,7 +187,7 @@ def find_reachable(starts: Collection[str], steps: Mapping[str, Collection[str]]
 
 
 def group(pairs: Iterable[tuple[str, _Item]]) -> dict[str, list[_Item]]:
-    """What stands beside each name, such as the targets of each state."""
+    """The items of each name, such as the targets of each state."""
     found: dict[str, list[_Item]] = {}
     for name, item in pairs:
         found.setdefault(name, []).append(item)
@@ -250,6 +252,7 @@ class Reader:
         written = {name: value for name, value in templates_in(place.executor).items() if value is not None}
         if place.via is None:
             yield from self.template(written, place.roots, place.path)
+        # The keys of a named entry are elsewhere in the file, so that findings about it point to the name.
         else:
             yield from self._compile(place.path, compile_template, written, place.roots)
 
@@ -261,6 +264,30 @@ class Reader:
         except DefinitionError as error:
             if self._report is not None:
                 self._report.add(key, f"{error.message}; correct it", "WF030")
+
+
+def check_embedded_paths(place: Place, report: Report) -> None:
+    """Report texts in templates that have a path as a part, which is passed as it is written."""
+    for key, text in _texts_of(templates_in(place.executor), place.path):
+        meant = find_embedded_path(text)
+        if meant is not None:
+            alone = "as an argument of its own" if "args" in key[len(place.path) :] else "alone, as the whole text"
+            sentence = f"{quoted(text)} is passed as it is written; write {quoted(meant)} {alone}"
+            report.add(key, sentence, "WF026")
+
+
+def _texts_of(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict | list):
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _texts_of(item, (*path, name))
+
+
+def lookups_in(place: Place) -> Iterator[tuple[KeyPath, str]]:
+    """The names that an executor looks up in the arguments, the context and the input."""
+    for key, name in kind_of_executor(place.executor).lookups(place.executor):
+        yield place.path if place.via is not None else (*place.path, key), name
 
 
 def check_reading(workflow: Workflow, path: KeyPath, report: Report) -> None:
@@ -377,6 +404,8 @@ def check_data_flow(workflow: Workflow, resolved: Workflow, path: KeyPath, repor
             before = Moment(settled[name], given, arguments)
             after = Moment(settled[name] | transition.output.keys(), given, arguments)
             _check_reads(_reads(transition, where, capabilities), before, report)
+            for place in look_through(executors_at(transition, where), capabilities):
+                _check_lookups(place, before, report)
             for index, branch in enumerate(transition.branches):
                 _check_reads(Reader().guard(branch.when, (*where, "branches", index, "when")), after, report)
             prefilled = Reader().template(transition.prefill, GUARD_ROOTS, (*where, "prefill"))
@@ -401,6 +430,7 @@ def _find_written_slots(workflow: Workflow) -> tuple[dict[str, frozenset[str]], 
         entered[workflow.initial_state] = frozenset(workflow.initial_context)
     out = [way for way in ways(workflow) if way.source in here]
     settled = {name: slots | _slots_of_entry(workflow.states[name]) for name, slots in entered.items()}
+    # Cycles carry slots around, so the edges are followed until nothing changes; sets only grow, so that this ends.
     changed = True
     while changed:
         changed = False
@@ -447,6 +477,16 @@ def _check_reads(looks: Iterable[Look], moment: Moment, report: Report) -> None:
         report.add(key, sentence, "WF054")
 
 
+def _check_lookups(place: Place, moment: Moment, report: Report) -> None:
+    if moment.input is None or moment.arguments is None:
+        return
+    there = moment.context | moment.input | moment.arguments
+    for key, name in lookups_in(place):
+        if name not in there:
+            sentence = f"`{name}` is no argument, and neither in the context nor in the input; {_hint(name, there)}"
+            report.add(key, sentence, "WF054")
+
+
 def _hint(name: str, there: frozenset[str]) -> str:
     return nearest(name, there) if there else "write it first, or read something else"
 
@@ -458,7 +498,7 @@ _NOTHING: Final = Scope({}, {}, {})
 
 
 class Claim(NamedTuple):
-    """What is said about the value at a path."""
+    """A statement about the value at a path."""
 
     op: str
     value: Literal
@@ -466,7 +506,7 @@ class Claim(NamedTuple):
 
 
 def contradict(facts: Sequence[Fact]) -> bool:
-    """Whether the facts cannot all be so."""
+    """Whether the facts contradict each other."""
     said = set(facts)
     if any(Fact(atom, not holds) in said for atom, holds in facts):
         return True
@@ -485,6 +525,7 @@ def contradict(facts: Sequence[Fact]) -> bool:
 
 def _possessions_contradict(facts: Iterable[Fact]) -> bool:
     given = [(fact.atom, fact.holds) for fact in facts if isinstance(fact.atom, Has)]
+    # To have three is to have two, so that having three and lacking two is a contradiction.
     return any(
         one_holds and not other_holds and one[:2] == other[:2] and one.at_least >= other.at_least
         for one, one_holds in given
@@ -580,6 +621,7 @@ def _has_no_value(bounds: list[Claim], claims: list[Claim]) -> bool:
         op = claim.op if claim.holds else _OPPOSITE[claim.op]
         limit, strict = claim.value.value, op in ("<", ">")
         if op in (">", ">="):
+            # At the same limit, a strict bound is the tighter one.
             if lowest is None or (limit, strict) > lowest:
                 lowest = (limit, strict)
         elif highest is None or (limit, not strict) < (highest[0], not highest[1]):

@@ -246,6 +246,7 @@ CANCEL: Final = "$cancel"
 START: Final = "$start"
 WAITING: Final = "waiting_for_action"
 Pending = Literal["", "enter", "chain"]
+# Sorted keys: a digest must not depend on the order in which a file or a client writes them.
 canonical: Final = msgspec.json.Encoder(order="deterministic").encode
 KEY: Final = "{workflowId}.{transition}.{correlationId}"
 _STEP_ENDS: Final = {
@@ -373,6 +374,7 @@ class _States(dict[str, StatePlan]):
     def __init__(self, definition: Definition) -> None:
         self._definition = definition
 
+    # At first use: an old instance needs few states of its pinned definition.
     def __missing__(self, name: str) -> StatePlan:
         definition = self._definition
         if definition.walk is not None:
@@ -417,6 +419,7 @@ class Definition:
     def digest(self) -> str:
         """The digest that instances are pinned to."""
         pinned = self.pinned
+        # A text with a variable must not share its digest with the same text as a literal: only the former is expanded.
         return self._digest or digest([self.id, pinned.model, *(["variables"] if pinned.variables else [])])
 
     @property
@@ -547,6 +550,7 @@ def _plan_action(definition: Definition, where: str, model: models.Transition | 
     except DefinitionError as error:
         raise DefinitionError(f"Workflow {definition.id}, {where}: {error.message}") from None
     fallback = reliability and reliability.fallback
+    # Each of them may be the one that ran when the process ended.
     candidates = (executor, *(fallback.executors if fallback else ()))
     return Action(
         kind.name,

@@ -1,7 +1,7 @@
 """The workflow engine: start, get, submit, explain and cancel instances.
 
 Every way to a workflow ends here: MCP tools (`tools`), the HTTP API, and steps of other workflows. The engine checks
-a request with `transitions`, runs it with `runner` and answers with `answers`.
+a request with `transitions`, runs it with `runner` and answers with `views`.
 """
 
 from __future__ import annotations
@@ -144,6 +144,7 @@ class Engine:
     ) -> Definition:
         if self.draining and not inside:  # running moves may need a child to finish
             raise WorkflowRefused("The hub is about to stop; start it again later.", "DRAINING")
+        # A workflow may start what is hidden from its caller; the rights to run it are checked all the same.
         definition = self.find_definition(definition_id, None if authorised or inside else caller)
         if not authorised:
             try:
@@ -251,6 +252,7 @@ class Engine:
     ) -> Outcome:
         """Follow the chain, then store its result as the answer of the request, unless the move already stored it."""
         outcome = await self.runner.follow(taken, caller)
+        # The same object means that the chain took no move: the commit of the move has stored this answer already.
         if request.id and outcome.instance is not answered:
             answer = views.describe_instance(outcome.instance, caller.principal, outcome.chain, outcome.error)
             await self._store.requests.replace(RequestRecord(outcome.instance.id, request.id, request.digest, answer))

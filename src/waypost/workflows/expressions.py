@@ -37,6 +37,7 @@ from waypost.workflows.scope import (
     scan_text,
 )
 
+# The parser and the compiler are recursive; this keeps them far from Python's limit.
 DEEPEST: Final = 64
 """How deep parentheses, negations and lists may be nested."""
 ORDERED: Final = frozenset(("<", "<=", ">", ">="))
@@ -141,6 +142,7 @@ def paths_of(node: Node) -> Iterator[Path]:
 
 def matcher(pattern: str) -> Callable[[Any], bool]:
     """Whether a text has a place that fits a regular expression, in time linear in the text whatever the pattern."""
+    # The validator's engine does not backtrack, as Python's `re` does.
     return Validator({"type": "string", "pattern": pattern}).is_valid
 
 
@@ -420,6 +422,7 @@ def all_of(tests: list[Test]) -> Test:
     """Whether all tests hold."""
     if len(tests) == 1:
         return tests[0]
+    # Two parts are the usual case, and a loop around them costs more than they do.
     if len(tests) == 2:
         first, second = tests
         return lambda scope: first(scope) and second(scope)
@@ -460,6 +463,7 @@ def _comparison(node: Compare) -> Test:
     if op == "matches":
         read_text, fits = _reader(left), matcher(str(right.value if isinstance(right, Literal) else ""))
         return lambda scope: type(found := read_text(scope)) is str and fits(found)
+    # With the path on the left, as most expressions have it, the comparison gets a specialised test.
     if isinstance(left, Literal) and isinstance(right, Path) and op in MIRRORED:
         op, left, right = MIRRORED[op], right, left
     if isinstance(left, Path) and isinstance(right, Literal):
@@ -493,12 +497,14 @@ def _compare_equal(get: Callable[[Scope], Any], value: Any) -> Test:
         return lambda scope: (found := get(scope)) is None or found is MISSING
     if isinstance(value, str):
         return lambda scope: bool(get(scope) == value)
+    # To Python `True == 1`, to JSON it is not.
     return lambda scope: (found := get(scope)) == value and found is not True and found is not False
 
 
 def _compare_number(get: Callable[[Scope], Any], compare: Relation, bound: Any) -> Test:
     def holds(scope: Scope) -> bool:
         found = get(scope)
+        # The exact type, because to Python booleans are integers.
         kind = type(found)
         return (kind is int or kind is float) and compare(found, bound)
 

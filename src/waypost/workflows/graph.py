@@ -16,6 +16,7 @@ from unicodedata import east_asian_width
 from xml.sax.saxutils import escape, quoteattr
 
 from waypost.config.models import Step, Transition, Workflow
+from waypost.workflows.definitions import TIMEOUT
 from waypost.workflows.executors.kind import kind_of
 from waypost.workflows.guards import label_of
 from waypost.workflows.steps import COMPLETED, position_of, state_names, step_name
@@ -52,6 +53,8 @@ class Arrow:
     label: str
     actor: str = "agent"
     dangerous: bool = False
+    transition: str | None = None
+    """The name of the transition; none between steps, where the boxes alone say which move it is."""
     is_taken: bool = False
     """Whether the instance that is drawn went this way."""
 
@@ -81,16 +84,19 @@ def picture(workflow: Workflow, current: str | None = None, taken: Collection[Wa
 
 def _mark_way(shown: Picture, taken: Collection[Way]) -> Picture:
     ids = {box.state: box.id for box in shown.boxes}
-    ways = {(ids.get(source or ""), ids.get(target), move) for source, move, target in taken}
+    # The symbol for any state is a box without a state, and so is where an instance comes from at its start.
+    ways = {(ids.get(source) if source else None, ids.get(target), move) for source, move, target in taken}
     arrows = [replace(arrow, is_taken=True) if _is_way(arrow, ways) else arrow for arrow in shown.arrows]
     visited = {box for source, target, _ in ways for box in (source, target) if box is not None}
     return replace(shown, arrows=tuple(arrows), visited=frozenset(visited))
 
 
 def _is_way(arrow: Arrow, ways: Collection[tuple[str | None, str | None, str]]) -> bool:
-    # A label begins with the name of its transition; steps and timeouts have none, and one arrow between two boxes.
+    # A timeout is one arrow, whichever state it left.
     return any(
-        (arrow.source, arrow.target) == (source, target) and (arrow.label.startswith(move) or arrow.actor == "system")
+        arrow.target == target
+        and arrow.transition in (None, move)
+        and (arrow.source == source or arrow.transition == TIMEOUT)
         for source, target, move in ways
     )
 
@@ -165,7 +171,7 @@ def _picture_of_states(workflow: Workflow, current: str | None) -> Picture:
     if workflow.timeout_ms is not None and workflow.on_timeout is not None and workflow.on_timeout.target in ids:
         boxes.append(Box("any", ANY_STATE, "any"))
         label = f"after {_duration(workflow.timeout_ms)}"
-        arrows.append(Arrow("any", ids[workflow.on_timeout.target], label, "timeout"))
+        arrows.append(Arrow("any", ids[workflow.on_timeout.target], label, "timeout", transition=TIMEOUT))
     start = ids.get(workflow.initial_state or "")
     return Picture(workflow.title or "workflow", tuple(boxes), tuple(arrows), start, ids.get(current or ""))
 
@@ -176,11 +182,11 @@ def _arrows(source: str, name: str, transition: Transition, ids: dict[str, str])
     for branch in transition.branches:
         if branch.target in ids:
             label = _cut_label(f"{name}{mark} if {label_of(branch.when)}")
-            yield Arrow(source, ids[branch.target], label, transition.actor, dangerous)
+            yield Arrow(source, ids[branch.target], label, transition.actor, dangerous, name)
     if transition.target in ids:
         otherwise = " otherwise" if transition.branches else ""
         label = _cut_label(f"{name}{mark}{otherwise}")
-        yield Arrow(source, ids[transition.target], label, transition.actor, dangerous)
+        yield Arrow(source, ids[transition.target], label, transition.actor, dangerous, name)
 
 
 def _picture_of_steps(workflow: Workflow, current: str | None) -> Picture:
@@ -317,6 +323,7 @@ def _find_back_arrows(count: int, arrows: Sequence[tuple[int, int]]) -> list[boo
     for arrow, (source, _) in enumerate(arrows):
         out[source].append(arrow)
     turned = [False] * len(arrows)
+    # 0: not seen, 1: on the current way, 2: done.
     state = [0] * count
     for root in range(count):
         if state[root]:
@@ -376,6 +383,7 @@ def _order_layers(layers: list[list[Spot]]) -> None:
     """Sort every layer by where its neighbours are, so that few arrows cross."""
     for layer in layers:
         _assign_positions(layer)
+    # The barycentre heuristic for layered drawings: a few sweeps, up and down, remove most crossings.
     for sweep in range(_SWEEPS):
         downward = sweep % 2 == 0
         for layer in layers if downward else reversed(layers):

@@ -225,9 +225,12 @@ def _machine_id() -> str:
 def _start_time(pid: int) -> str | None:
     """The start time of a process in kernel ticks; `None` if there is no such process."""
     try:
+        # The name of the program stands in parentheses and may itself contain some, so fields are counted after the
+        # last one.
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
+    # A zombie has exited: only its parent has not waited for it yet.
     return None if fields[0] in ("Z", "X") else fields[19]
 
 
@@ -237,6 +240,7 @@ def identify_process(replica: str = "") -> str:
     The boot id, pid namespace, pid and start time distinguish it from every other process on this machine, also after
     the pid is reused; other replicas on the machine need not wait for the lease to see that it has exited.
     """
+    # The random part tells processes apart where there is no replica id, and /proc may be missing.
     return f"{_machine_id()}|{os.getpid()}|{_start_time(os.getpid()) or ''}|{replica or secrets.token_hex(4)}"
 
 
@@ -324,6 +328,7 @@ class InstanceCache:
     async def get(self, workflow_id: str, reader: Principal | None = None) -> Instance | None:
         """Read an instance from the store; one that `reader` may not see takes as long as one that does not exist."""
         record = await self._store.instances.get(workflow_id)
+        # Not restored: loading the pinned definition takes longer, which would show a stranger that the id exists.
         if record is None or (reader is not None and not _may_be_open_to(record, reader)):
             return None
         instance = await self.restore(record)

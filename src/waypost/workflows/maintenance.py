@@ -42,6 +42,7 @@ STARTUP_GRACE_S: Final = 30.0
 
 INTERVAL_S: Final = 0.5
 """Seconds between two passes."""
+# One renewal may fail, and the lease still lasts until the next.
 _RENEW_EVERY_S: Final = LEASE_S / 3
 _BATCH_SIZE: Final = 100
 _BATCH_TIMEOUT_S: Final = 1.0
@@ -80,6 +81,7 @@ class Recovery:
 
     def release_leases(self, replica: str, at: float) -> None:
         """Let all moves be taken over whose lease a replica took or renewed before it was found to be gone."""
+        # After the time of a lease there is none left that the replica could have taken before.
         self._gone = {one: gone_at for one, gone_at in self._gone.items() if gone_at + LEASE_S > at}
         self._gone[replica] = at
         self.is_replica_gone = True
@@ -173,6 +175,7 @@ class Watch:
             await asyncio.sleep(INTERVAL_S)
             if not recovered:
                 continue
+            # Also while draining: the moves that still run must keep their leases until they end.
             if time.monotonic() - renewed >= _RENEW_EVERY_S:
                 renewed = time.monotonic()
                 await self._try(self._renew())
@@ -198,6 +201,7 @@ class Watch:
             await pass_  # type: ignore[misc]  # a coroutine of this class
         except StoreError as error:
             _log.warning("workflow maintenance failed: %s", error)
+        # The loop must survive a bug: without it there are no timeouts and no takeovers until the next start.
         except Exception:
             _log.exception("workflow maintenance failed")
 
@@ -219,6 +223,7 @@ class Watch:
     async def _check_page(self, page: list[InstanceRecord]) -> None:
         """Check instances concurrently: a slow or damaged one must not delay the others."""
         fresh = [one for one in page if one.id not in self._checking]
+        # As tasks of the runner, so that stopping the engine waits for them.
         if tasks := [self._engine.runner.spawn(self._check_once(one)) for one in fresh]:
             await asyncio.wait(tasks, timeout=_BATCH_TIMEOUT_S)
 
@@ -236,6 +241,7 @@ class Watch:
         if instance.id in engine.runner.busy or instance.token in engine.runner.running:
             return
         with suppress(StaleVersion):
+            # A parent that is due to time out is not woken: the timeout ends it, and its child with it.
             if (
                 instance.pending_move is not None
                 and instance.pending_move.kind == "child"

@@ -109,6 +109,7 @@ class _Check:
         self._recording = recording
         self._row = row
         self._by = str(row.get("by"))
+        # Only the roles of the owner are recorded.
         self._knows_caller = recording.owner is not None and self._by == recording.owner.id
         self._scope = Scope(
             context,
@@ -140,6 +141,7 @@ class _Check:
         return Commit(version, move, "not_known" if self._doubts else "allowed", self._doubts)
 
     def _refuse(self, message: str, **more: Any) -> None:
+        # The states before and after may be the same missing one.
         if all(known["message"] != message for known in self._refusals):
             self._refusals.append({"message": message, **more})
 
@@ -158,6 +160,7 @@ class _Check:
             self._refuse(f"The initial state is {definition.initial} now, not {target}.")
         if definition.schema is None:
             return
+        # The digest was made before secrets were masked.
         if digest(given) != self._row.get("argumentsDigest"):
             self._doubt("The input is partly masked, so it is not known whether it matches the schema.")
         elif problems := definition.schema.problems(with_defaults(definition.input_schema, given)):

@@ -173,6 +173,7 @@ _MOST_LOOKED_AT: Final = 10_000
 """The largest number of instances read for one page when filtering by status."""
 MAX_NOTES: Final = 200
 MAX_CHILDREN: Final = 100
+# Sorts after every hex digit, and therefore after all ids that begin with a given prefix.
 _AFTER_HEX: Final = "g"
 _SECRETIVE: Final = ("context", "error", "lastError", "approval", "links")
 _DECIDED: Final = frozenset({"rejected", "expired"})
@@ -244,6 +245,7 @@ class Runs:
         end = await self._store.instances.search_end(before, stored) if found_by.text else ""
         if end:
             stored = msgspec.structs.replace(stored, since=max(end, stored.since))
+        # `going_on` follows from the stored body, so that the store cannot filter by it: whole pages are read.
         size = _PAGE if found_by.status == "going_on" else limit + 1
         for _ in range(0, _MOST_LOOKED_AT, size):
             page = await self._store.instances.latest(before, size, stored)
@@ -268,6 +270,7 @@ class Runs:
 
     async def list_children(self, workflow_id: str) -> Sequence[Data]:
         """The instances that an instance started, the newest first; their ids begin as its own."""
+        # `wf_` and the milliseconds of the start, which a child's id shares with its parent's.
         start = workflow_id[:15]
         found = await self._store.instances.latest(f"{start}{_AFTER_HEX}", _PAGE, InstanceFilter(since=start))
         instances = [(await self._engine.cache.restore(record), record) for record in found]

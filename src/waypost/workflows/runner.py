@@ -247,6 +247,7 @@ class Runner:
         """Reserve the instance until the approval is given, rejected or expired."""
         approval = request_approval(instance, action, pending_move, self.now())
         pending_move = replace(pending_move, kind="approval", approval=approval, holder="")
+        # The token counts the approvals, see `Approvals._apply`.
         reserved = await self.reserve(instance, pending_move, approval.expires_at, f"{approval.id}.0")
         self._recorder.record_action(reserved, caller, "approval.requested", approval.digest)
         return Outcome(reserved)
@@ -289,6 +290,8 @@ class Runner:
                 output, attempts = await executor.run(run)
             except ExecutorFailed as error:
                 return await self.fail(instance, pending_move, error)
+            # A bug must end the move too: left reserved, it would be run again, or wait as an unknown outcome, after
+            # the lease.
             except Exception as error:
                 _log.exception("executor crashed: transition=%s instance=%s", pending_move.move, instance.id)
                 return await self.fail(instance, pending_move, ExecutorFailed(f"{type(error).__name__}: {error}"))
@@ -340,7 +343,7 @@ class Runner:
         after, entry, request = found.instance, found.entry, None
         if pending_move is not None and pending_move.request:
             request = _answer_request(after, pending_move, error)
-        record = after.to_record(found.due_at, instance.version)
+        record, before = after.to_record(found.due_at, instance.version), (instance.state.name, instance.settled)
         # A single call that succeeded leaves nothing; one that was interrupted stays, to show its outcome.
         removes = pending_move is not None and pending_move.once and error is None
         for delay in (*_COMMIT_RETRY_DELAYS_S, None):
@@ -348,7 +351,7 @@ class Runner:
                 if removes:
                     await self._store.instances.remove_new(instance.id, instance.token)
                 else:
-                    await self._store.instances.commit(record, self.now(), entry, instance.token, request)
+                    await self._store.instances.commit(record, self.now(), entry, instance.token, request, before)
                 break
             except StoreUnavailable:
                 if delay is None or not instance.token:

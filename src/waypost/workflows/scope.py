@@ -72,6 +72,9 @@ _NAME: Final = re.compile(r"[\w-]+")
 _INDEX: Final = re.compile(r"\[([0-9]{1,9})\]")
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'', re.DOTALL)
 _ESCAPE: Final = re.compile(r'\\.|"', re.DOTALL)
+_ROOTED: Final = rf"(?:{'|'.join(sorted(ALL_ROOTS))})(?:\.[\w-]+|\[[0-9]+\])+"
+# `{{ ... }}` is how other systems write it; in single braces only a name with a root, which no path of a URL has.
+_EMBEDDED: Final = re.compile(rf"\$\.({_ROOTED})|\{{+ *({_ROOTED}) *\}}+")
 _FIELDS: Final = {"workflow": WORKFLOW_FIELDS, "branch": ("value", "index")}
 
 
@@ -118,6 +121,12 @@ def is_path(text: str) -> bool:
     return text.startswith("$.")
 
 
+def find_embedded_path(text: str) -> str | None:
+    """The first path in a text that is no path itself, which templates leave as it is; also one in braces."""
+    found = None if is_path(text) else _EMBEDDED.search(text)
+    return None if found is None else f"$.{found[1] or found[2]}"
+
+
 def parse_path(text: str, roots: Set[str] = ALL_ROOTS) -> Path:
     """Parse a path; `roots` are the allowed roots."""
     try:
@@ -158,6 +167,7 @@ def scan_text(text: str, start: int) -> tuple[str, int]:
         raise Unreadable(start, "the text in quotes does not end")
     try:
         value = json.loads(f'"{_ESCAPE.sub(_json_escape, found[0][1:-1])}"', strict=False)
+        # A lone surrogate is not a character, and could not be stored.
         value.encode()
     except ValueError:
         raise Unreadable(start, "the text in quotes has an escape that stands for no character") from None

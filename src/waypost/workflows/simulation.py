@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost.capabilities.principals import Principal
+from waypost.capabilities.schemas.graph import follow_reference
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import ExecutorFailed, WorkflowRefused
 from waypost.kinds import ExecutorModel, GuardModel, nested_in
@@ -117,6 +118,7 @@ class Interests:
         places = self.of(root)
         built: Any = {}
         for keys in sorted(places, key=len):
+            # Mostly values that decide something; sometimes junk or nothing, which guards have to survive as well.
             wanted = places[keys]
             if random.random() >= 0.05:
                 value = random.choice(wanted if wanted and random.random() < 0.85 else _JUNK)
@@ -171,18 +173,12 @@ class SchemaSampler:
         if depth > _MAX_DEPTH:
             return schema
         parts = [schema]
-        if isinstance(reference := schema.get("$ref"), str):
-            parts.append(self._flatten(self._resolve_reference(reference), depth + 1))
+        if (target := follow_reference(schema, self._root)) is not None:
+            parts.append(self._flatten(target, depth + 1))
         chosen = [self._random.choice(schema[word]) for word in ("oneOf", "anyOf") if schema.get(word)]
         parts += [self._flatten(part, depth + 1) for part in chosen if isinstance(part, dict)]
         parts += [self._flatten(part, depth + 1) for part in schema.get("allOf", ()) if isinstance(part, dict)]
         return _merge_schemas(parts) if parts[1:] else schema
-
-    def _resolve_reference(self, reference: str) -> Data:
-        found: Any = self._root
-        for part in reference.removeprefix("#").split("/")[1:]:
-            found = found.get(part.replace("~1", "/").replace("~0", "~"), {}) if isinstance(found, dict) else {}
-        return found if isinstance(found, dict) else {}
 
     def _of_kind(self, kind: Any, schema: Data, keys: Keys, depth: int) -> Any:
         match kind:
@@ -229,6 +225,7 @@ def _sample_text(schema: Data, random: Random) -> str:
 def sample_pattern(pattern: str, random: Random | None = None) -> str:
     """A text that matches a regular expression; empty if Python cannot parse it."""
     try:
+        # Private, but there is no public way to see how Python reads a pattern.
         tree = importlib.import_module("re._parser").parse(pattern)
     except (re.error, RecursionError):
         return ""

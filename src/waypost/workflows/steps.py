@@ -149,6 +149,7 @@ class Walk:
     def _next_place(self, step: Step, place: int, done: Done) -> int | str:
         """The next position, or a terminal state."""
         following = place + 1 if place < len(self.steps) else COMPLETED
+        # Reversed: of several routes for one branch, the first one counts.
         routes = {route.branch: route.goto for route in reversed(step.routes)}
         if done.outcome == "skipped":
             return following
@@ -265,15 +266,17 @@ class _StepRunner:
         """The result of a capability; raises `_Missing` or `_Open` if it was not called."""
         try:
             result = await self._in_time(name, _arguments(name, self._step, given), run)
-            output = get_output(name, result)
         except UnknownTool as error:
             raise _Missing(error.message) from None
+        except WaypostError as error:
+            return _failed(redacted(error.message))
+        try:
+            output = get_output(name, result)
         except ExecutorFailed as error:
+            # The open circuit may be that of a capability which this one called: then it has run, and has failed.
             if isinstance(result.error, CircuitOpen) and result.error.name == name:
                 raise _Open(error.message) from None
             return _failed(error.message)
-        except WaypostError as error:
-            return _failed(redacted(error.message))
         return Done("succeeded", output, (result.meta or {}).get(BRANCH) or ON_SUCCESS)
 
     async def _in_time(self, name: str, arguments: Data, run: Run) -> Result:

@@ -23,6 +23,7 @@ from waypost.wire.content import Text
 from waypost.workflows import views
 from waypost.workflows.definitions import Definition, tool_name
 from waypost.workflows.engine import Engine
+from waypost.workflows.instance import may_decide
 from waypost.workflows.runner import Outcome
 from waypost.workflows.steps import GIVEN
 from waypost.workflows.transitions import new_id
@@ -179,6 +180,7 @@ async def elicit_approval(engine: Engine, ctx: Context, call: Callable[[], Await
 
     The call runs inside `ctx.once`: a modern client answers by repeating its request, which must not submit again.
     """
+    # Such a caller cannot be asked or cannot decide, so the call need not be kept for a repeated request.
     if not ctx.caller.principal.roles or "elicitation" not in ctx.caller.client_capabilities:
         return await call()
 
@@ -188,7 +190,7 @@ async def elicit_approval(engine: Engine, ctx: Context, call: Callable[[], Await
 
     data, refused = await ctx.once("workflow", once)
     approval = data.get("approval")
-    if refused or approval is None or approval["role"] not in ctx.principal.roles:
+    if refused or approval is None or not may_decide(approval["role"], ctx.principal):
         return Answer(data, refused)
     shown = msgspec.json.format(msgspec.json.encode(approval["presents"]).decode(), indent=2)
     if len(shown) > _MAX_SHOWN_CHARS:

@@ -204,6 +204,7 @@ def apply_transition(
         entry["approvalId"] = pending_move.approval.id
     kinds = action.evidence if proof is None else (*action.evidence, proof)
     if kinds:
+        # Of an approval, the people who gave it are the givers, not the caller that asked for it.
         approvers = (
             [one["by"] for one in pending_move.approval.given]
             if pending_move.approval is not None
@@ -246,6 +247,7 @@ def _arrive(instance: Instance, target: str, body: Body, entry: Data, now: float
         changes |= {"outcome": state.status, "ended_at": now}
     if changes:
         body = replace(body, **changes)
+    # A chain is due soon: maintenance takes it up if this process ends before it has followed it.
     due_at = 0.0 if terminal else now + CHAIN_GRACE_S if pending else body.deadline
     after = Instance(
         id=instance.id,
@@ -301,8 +303,10 @@ def request_approval(instance: Instance, action: Action, pending_move: PendingMo
         filled = action.presents.fill(instance.scope(pending_move.by, pending_move.arguments))
         presents = None if filled is MISSING else filled
     prompt = model.prompt or (plan.title if plan is not None else f"Enter {instance.state.name}")
+    # With the id and the version: a digest that an approver saw must never fit another request that shows the same.
     shown = [instance.id, instance.version, pending_move.move, prompt, presents]
     return Approval(
+        # The id contains that of the instance, so that an approval is found without an index of its own.
         id=f"ap_{instance.id.removeprefix('wf_')}_{secrets.token_hex(6)}",
         role=model.role,
         queue=model.queue,

@@ -68,6 +68,7 @@ class Rights:
         tool = self._registry.find_tool(name)
         row, known = tool or _GONE, name if tool is None else tool.id
         decision = self._guard.decide(row, known, caller)
+        # Replicas share the rate limit, and the next part of it has to be leased first.
         if decision.lease is not None:
             decision = await self._guard.wait_to_decide(decision, row, known, caller)
         if not decision.allowed:
@@ -81,6 +82,7 @@ class Rights:
         tool, known = self._row(name)
         if not tool.is_open_to(caller.principal.scopes):
             return f"{known} requires the scopes {', '.join(tool.scopes)}"
+        # Not counted: an explanation is not a call.
         decision = self._guard.decide(tool, known, caller, counts=False, steady=steady)
         return "" if decision.allowed else decision.reason
 
@@ -230,6 +232,7 @@ def mask_secrets(value: Any, key: str = "") -> Any:
 
 def _is_secret(name: str, value: Any) -> bool:
     is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    # An idempotency key only has a name like that of a secret.
     return is_plain and is_secret_name(name) and name != "idempotencyKey"
 
 
@@ -302,6 +305,7 @@ class WorkflowView:
         inside = for_workflow(self._caller, definition.id, run)
         for used in (*self._dependencies.of(plan.model.executor), *step_tools(definition, state)):
             if reason := self._rights.against(used, inside):
+                # The reason would name a capability that is hidden from the caller.
                 is_found = self._rights.finds(used, self._caller)
                 return reason if is_found else "a rule denies what it runs"
         return ""

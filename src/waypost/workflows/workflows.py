@@ -104,6 +104,7 @@ class Workflows(Component):
 
     async def start(self, core: Core) -> None:
         """Load the workflows that were created at run time, and resume the instances that an earlier process left."""
+        # A hub may be started again after it was stopped.
         self.engine.draining = False
         self.engine.runner.holder = identify_process(core.replica)
         if core.store.is_open:  # reading must not create a store that does not exist yet
@@ -332,11 +333,16 @@ class StoredDefinitions:
         if stored == self._loaded:
             return
         usable: dict[str, Created] = {}
+        changed = {name for name, one in stored.items() if one != self._created.get(name)}
+        # All at once: a check of each beside all the others would take the square of their number. Not all tools are
+        # there yet, since workers and upstreams connect later.
+        problems = self._find_problems({name: one.model for name, one in stored.items()}, changed, None)
         for name, one in stored.items():
             try:
                 if name not in self._created:
                     self._check_free(name)
-                self._check(name, one.model, {other: found.model for other, found in stored.items()})
+                if name in changed:
+                    self._check(name, one.model, problems)
             except WorkflowRefused as error:
                 _log.warning("stored workflow skipped: %s: %s", name, error)
             else:
@@ -417,7 +423,7 @@ class StoredDefinitions:
         if not is_key(WORKFLOW_PREFIX + name):
             raise _invalid("The name is too long for the store.")
         self._check_free(name)
-        self._check(name, model)
+        self._check(name, model, self._find_problems_of(name, model))
         return await self._put(Created(name, model))
 
     def _check_free(self, name: str) -> None:
@@ -430,7 +436,7 @@ class StoredDefinitions:
             known = self.get(name)
             if version is not None and version != known.version:
                 raise _stale_error(name)
-            self._check(name, model)
+            self._check(name, model, self._find_problems_of(name, model))
             return await self._put(Created(name, model, known.version))
 
     async def enable(self, name: str, enabled: bool = True) -> Created:
@@ -479,33 +485,30 @@ class StoredDefinitions:
 
     def find_problems(self, name: str) -> Sequence[Finding]:
         """The findings of `waypost check` about a definition of the hub."""
-        return self._find_problems(name, self._get_model(name), self._workflows.known | {WORKFLOW_PREFIX + name}, None)
+        return _select(name, self._find_problems_of(name, self._get_model(name)))
+
+    def _find_problems_of(self, name: str, model: Workflow) -> Sequence[Finding]:
+        return self._find_problems({name: model}, {name}, self._workflows.known | {WORKFLOW_PREFIX + name})
 
     def _find_problems(
-        self, name: str, model: Workflow, known: Collection[str] | None, beside: Mapping[str, Workflow] | None
+        self, models: Mapping[str, Workflow], only: Collection[str], known: Collection[str] | None
     ) -> Sequence[Finding]:
+        """The findings about some of `models`, and perhaps about others, beside all definitions of the hub."""
         from waypost.workflows.checks import check_workflows  # lazy: only needed when definitions are checked
 
         config = Config(
-            workflows={**self._workflows.by_name, **(beside or {}), name: model},
+            workflows={**self._workflows.by_name, **models},
             capabilities=dict(self._workflows.capabilities),
             connections=dict(self._workflows.connections),
         )
-        place = dotted(("workflows", name))
-        found = check_workflows(Loaded(config, Path(), (), (), (), Node({}, "", 1)), known)
-        return [one for one in found if one.key == place or one.key.startswith((f"{place}.", f"{place}["))]
+        return check_workflows(Loaded(config, Path(), (), (), (), Node({}, "", 1)), known, only)
 
-    def _check(self, name: str, model: Workflow, beside: Mapping[str, Workflow] | None = None) -> None:
-        """Raise if a definition has errors; `beside` are the other definitions while they are being loaded."""
-        # While definitions are loaded, not all tools are there: workers and upstreams connect later.
-        known = self._workflows.known | {WORKFLOW_PREFIX + name} if beside is None else None
-        place = dotted(("workflows", name))
+    def _check(self, name: str, model: Workflow, problems: Sequence[Finding]) -> None:
+        """Raise if a definition has errors among the problems that were found, or cannot be compiled."""
         reason = ""
-        for found in self._find_problems(name, model, known, beside):
-            if found.severity == "error":
-                where = found.key.removeprefix(place).removeprefix(".")
-                reason = f"{where}: {found.message}" if where else found.message
-                break
+        if errors := _select(name, (one for one in problems if one.severity == "error")):
+            where = errors[0].key.removeprefix(dotted(("workflows", name))).removeprefix(".")
+            reason = f"{where}: {errors[0].message}" if where else errors[0].message
         else:
             try:
                 self._workflows.engine.library.compile(name, self._workflows.resolve(model))
@@ -532,6 +535,12 @@ class StoredDefinitions:
         self._loaded = None
 
 
+def _select(name: str, findings: Iterable[Finding]) -> list[Finding]:
+    """The findings about one workflow."""
+    place = dotted(("workflows", name))
+    return [one for one in findings if one.key == place or one.key.startswith((f"{place}.", f"{place}["))]
+
+
 def _invalid(message: str) -> WorkflowRefused:
     return WorkflowRefused(message, "INVALID_DEFINITION")
 
@@ -553,6 +562,7 @@ def replace_values(model: Data, names: Mapping[str, str]) -> Workflow | None:
     """A stored definition with variables in place of their values, by these; None if there is none in it."""
     from waypost.config.checks import Decoder  # lazy: only needed to clean the store of an earlier version
 
+    # The longest first: one value may be the beginning of another.
     values = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
 
     def to_node(value: Any) -> Node:
@@ -580,6 +590,7 @@ def to_document(name: str, model: Workflow) -> Data:
 
 def from_document(data: Any, taken: Collection[str] = ()) -> tuple[str, Workflow]:
     """A free name and the definition of a document; unknown fields are ignored."""
+    # In Python, `True == 1`: the boolean would pass for version 1.
     if not isinstance(data, Mapping) or data.get("version") != VERSION or data["version"] is True:
         raise _invalid(f"Unsupported or missing version: this hub reads version {VERSION}")
     workflow = data.get("workflow")

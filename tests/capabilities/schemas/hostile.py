@@ -1,4 +1,4 @@
-"""Schemas and values that are small and cost much."""
+"""Small schemas and values that are expensive to check."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MUTUAL_EXPRESSION: Json = {
 
 
 def expression(levels: int, leaf: Any = "wrong") -> Json:
-    """A value for them, with so many operations within each other and a leaf at the end."""
+    """A value for these schemas: nested operations with a leaf at the end."""
     value: Json = {"op": "leaf", "value": leaf}
     for _ in range(levels):
         value = {"op": "and", "left": value, "right": {"op": "leaf", "value": 1}}
@@ -58,7 +58,7 @@ def doubling(levels: int, keyword: str = "anyOf", leaf: Json | None = None) -> J
 
 
 def unevaluated(levels: int) -> Json:
-    """A schema that asks at every level which of its parts fit."""
+    """A schema with `unevaluated` keywords at every level."""
     schema: Json = {"properties": {"a": {}}}
     for _ in range(levels):
         schema = {"allOf": [schema], "unevaluatedProperties": False}
@@ -66,7 +66,7 @@ def unevaluated(levels: int) -> Json:
 
 
 def everything_refers_to_everything(count: int) -> Json:
-    """Definitions that all refer to each other, through a member of the same name."""
+    """Definitions that all refer to each other through a property of the same name."""
     parts = [{"properties": {"a": refer(f"T{number}")}} for number in range(count)]
     return {"type": "object", **refer("T0"), "$defs": {f"T{number}": {"allOf": parts} for number in range(count)}}
 
@@ -80,7 +80,7 @@ def chain(levels: int, end: Any = 1) -> Any:
 
 
 def many_patterns(count: int) -> Json:
-    """A schema with so many different patterns."""
+    """A schema with this many different patterns."""
     return {
         "type": "object",
         "properties": {f"p{number}": {"pattern": f"^.{{1,200}}{number}$"} for number in range(count)},

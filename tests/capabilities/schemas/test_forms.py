@@ -21,7 +21,7 @@ QUERY_TEXT = '{"type": "object", "properties": {"q": {"type": "string", "minLeng
         QUERY,
     ],
 )
-def test_a_dict_that_looks_like_json_schema_is_one(spec: dict[str, Any]) -> None:
+def test_a_dict_that_looks_like_json_schema_is_used_as_one(spec: dict[str, Any]) -> None:
     assert isinstance(declared(spec, raw=False), RawForm)
 
 
@@ -80,7 +80,7 @@ def test_a_missing_root_type_is_added_to_a_copy() -> None:
         ({"type": "object", "properties": {"a": {"type": "bogus"}}}, False, "properties.a.type: "),
     ],
 )
-def test_a_wrong_schema_is_refused_when_declared(spec: object, raw: bool, sentence: str) -> None:
+def test_an_invalid_schema_is_refused_when_declared(spec: object, raw: bool, sentence: str) -> None:
     with pytest.raises(DefinitionError) as caught:
         declared(spec, raw=raw)
 

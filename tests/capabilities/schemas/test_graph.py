@@ -46,7 +46,7 @@ def test_a_reference_into_several_resources_may_lead_into_each() -> None:
 
 
 @pytest.mark.parametrize("reference", ["#/$defs/b", "#b", "#/anyOf/7", "#/anyOf/" + "9" * 5000, "http://x.example/"])
-def test_a_reference_that_leads_nowhere_is_noted(reference: str) -> None:
+def test_an_unresolved_reference_is_recorded(reference: str) -> None:
     assert SchemaGraph({"anyOf": [{"$ref": reference}], "$defs": {"a": TEXT}}).unresolved == reference
 
 
@@ -56,14 +56,14 @@ def test_the_dialects_themselves_are_the_engines() -> None:
     assert SchemaGraph(schema).targets(schema) == []
 
 
-def test_the_dialects_themselves_are_not_if_a_schema_pretends_to_be_one() -> None:
+def test_an_embedded_schema_with_the_id_of_a_dialect_is_followed() -> None:
     posing = {"$id": "https://json-schema.org/draft/2020-12/mine", "type": "string"}
     schema = {"$ref": "https://json-schema.org/draft/2020-12/mine", "$defs": {"a": posing}}
 
     assert posing in SchemaGraph(schema).targets(schema)
 
 
-def test_subschemas_under_words_of_their_own_count_when_they_are_referred_to() -> None:
+def test_subschemas_under_custom_keywords_count_when_they_are_referenced() -> None:
     hidden: dict[str, Any] = {"anyOf": [{} for _ in range(MAX_SUBSCHEMAS)]}
 
     SchemaGraph({"x-hidden": hidden})
@@ -71,7 +71,7 @@ def test_subschemas_under_words_of_their_own_count_when_they_are_referred_to() -
         SchemaGraph({"$ref": "#/x-hidden", "x-hidden": hidden})
 
 
-def test_a_long_line_of_hidden_references_is_followed_quickly() -> None:
+def test_a_long_chain_of_references_under_custom_keywords_is_followed() -> None:
     hidden: dict[str, Any] = {f"d{number}": {"$ref": f"#/x/d{number + 1}"} for number in range(3000)}
 
     graph = SchemaGraph({"$ref": "#/x/d0", "x": {**hidden, "d3000": TEXT}})
@@ -120,7 +120,7 @@ def test_the_size_of_patterns_is_limited(schema: dict[str, Any]) -> None:
         SchemaGraph(schema)
 
 
-def test_what_is_no_schema_is_passed_over() -> None:
+def test_values_that_are_not_schemas_are_ignored() -> None:
     odd = {"properties": 3, "anyOf": {"type": "string"}, "items": [1, None], "$ref": 5, "pattern": ["x"], "not": "x"}
 
     assert SchemaGraph(odd).targets(odd) == []

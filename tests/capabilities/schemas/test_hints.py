@@ -27,7 +27,7 @@ def test_parts_are_the_types_their_arguments_and_their_metadata() -> None:
 @pytest.mark.parametrize(
     ("annotation", "text"), [(Annotated[int, "words", "more"], "words"), (Annotated[int, 3], None), (int, None)]
 )
-def test_words_are_found_in_annotated(annotation: Any, text: str | None) -> None:
+def test_descriptions_are_found_in_annotated(annotation: Any, text: str | None) -> None:
     assert signatures.text(annotation) == text
 
 

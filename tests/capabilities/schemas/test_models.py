@@ -79,7 +79,7 @@ def test_models_reach_the_function_as_models() -> None:
     }
 
 
-def test_every_problem_of_a_model_is_reported_at_its_place() -> None:
+def test_every_problem_of_a_model_is_reported_with_its_path() -> None:
     with pytest.raises(InvalidArguments) as caught:
         from_function(register, frozenset()).admit({"address": {}, "count": 0, "tags": ["a", 3]})
 
@@ -114,7 +114,7 @@ def test_pydantic_dataclasses_are_converted() -> None:
     }
 
 
-def test_what_pydantic_cannot_describe_is_refused() -> None:
+def test_a_type_that_pydantic_cannot_describe_is_refused() -> None:
     class Strange: ...
 
     def function(a: Address, b: Strange) -> None: ...
@@ -126,7 +126,7 @@ def test_what_pydantic_cannot_describe_is_refused() -> None:
 @pytest.mark.parametrize(
     ("annotation", "wrapped"), [(Address, False), (Point, False), (Node, False), (list[Address], True)]
 )
-def test_returned_models_promise_a_schema(annotation: Any, wrapped: bool) -> None:
+def test_returned_models_have_an_output_schema(annotation: Any, wrapped: bool) -> None:
     returned = returns(annotation)
 
     assert returned is not None
@@ -136,5 +136,5 @@ def test_returned_models_promise_a_schema(annotation: Any, wrapped: bool) -> Non
 
 
 @pytest.mark.parametrize("annotation", [Address | None, dict[str, Address], pydantic.AnyUrl])
-def test_returned_values_that_may_be_something_else_promise_nothing(annotation: Any) -> None:
+def test_return_types_that_are_not_always_records_have_no_output_schema(annotation: Any) -> None:
     assert returns(annotation) is None

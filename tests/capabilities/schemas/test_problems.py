@@ -18,7 +18,7 @@ from waypost.capabilities.schemas.validators import Validator
         (["content-type", "$ref"], "content-type.$ref"),
     ],
 )
-def test_a_path_is_written_as_people_write_it(path: list[str | int | None], written: str) -> None:
+def test_a_path_is_written_with_dots_and_brackets(path: list[str | int | None], written: str) -> None:
     assert location(path) == written
 
 
@@ -62,9 +62,7 @@ def test_an_echoed_value_stays_short(value: Any) -> None:
         ({"prefixItems": [{}], "unevaluatedItems": False}, [1, "extra"], None),
     ],
 )
-def test_every_keyword_has_its_own_short_sentence(
-    schema: dict[str, Any], value: Any, expected: list[str] | None
-) -> None:
+def test_every_keyword_has_its_own_message(schema: dict[str, Any], value: Any, expected: list[str] | None) -> None:
     problems = Validator(schema).problems(value)
 
     assert problems
@@ -74,7 +72,7 @@ def test_every_keyword_has_its_own_short_sentence(
 PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
-def test_an_optional_object_is_reported_as_if_it_were_not_optional() -> None:
+def test_problems_of_an_optional_object_are_reported_like_those_of_a_required_one() -> None:
     validator = Validator({"properties": {"who": {"anyOf": [PERSON, {"type": "null"}]}}})
 
     assert validator.problems({"who": {}}) == ["who.name: is required"]
@@ -97,7 +95,7 @@ CIRCLE = {"properties": {"kind": {"const": "circle"}, "radius": {"type": "number
 SQUARE = {"properties": {"kind": {"enum": ["square"]}, "side": {"type": "number"}}, "required": ["kind", "side"]}
 
 
-def test_the_alternative_with_the_tag_of_the_value_is_the_one_that_was_meant() -> None:
+def test_the_problems_of_the_alternative_with_the_tag_of_the_value_are_reported() -> None:
     validator = Validator({"oneOf": [CIRCLE, {"$ref": "#/$defs/square"}], "$defs": {"square": SQUARE}})
 
     assert validator.problems({"kind": "square"}) == ["side: is required"]
@@ -105,7 +103,7 @@ def test_the_alternative_with_the_tag_of_the_value_is_the_one_that_was_meant() -
     assert validator.problems({"kind": "line"}) == ['fits none of the allowed forms, got {"kind": "line"}']
 
 
-def test_a_property_that_only_one_alternative_knows_is_no_tag() -> None:
+def test_a_property_of_only_one_alternative_is_not_a_tag() -> None:
     validator = Validator({"anyOf": [{"properties": {"mode": {"const": "a"}}}, {"required": ["name"]}]})
 
     assert validator.problems({"mode": "b"}) == ['fits none of the allowed forms, got {"mode": "b"}']

@@ -77,7 +77,7 @@ json_values = st.recursive(
 
 
 def fitting(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Values that often fit a schema of the data form."""
+    """Values that often match a schema of the data form."""
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
     match schema.get("type"):
@@ -122,7 +122,9 @@ def test_every_spec_gives_a_schema_the_official_validator_accepts(spec: dict[str
 
 @QUICK
 @given(specs, st.data())
-def test_the_verdict_is_the_official_one_and_casting_agrees_with_it(spec: dict[str, Any], data: st.DataObject) -> None:
+def test_the_verdict_equals_that_of_the_official_validator_and_casting_agrees(
+    spec: dict[str, Any], data: st.DataObject
+) -> None:
     form = DataForm(parse(spec))
     checker = jsonschema.FormatChecker([])
     for name, kind in (("date", date), ("time", time), ("date-time", datetime)):

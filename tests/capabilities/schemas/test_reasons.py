@@ -1,4 +1,4 @@
-"""Why a value does not fit: the sentences, and that they are found in a limited number of steps."""
+"""Why a value does not match: the messages, and the limited number of steps to find them."""
 
 from typing import Any
 
@@ -40,9 +40,7 @@ def lines(schema: dict[str, Any], value: Any) -> list[str]:
 
 @pytest.mark.parametrize("schema", [EXPRESSION, MUTUAL_EXPRESSION])
 @pytest.mark.parametrize("levels", [0, 1, 3, 60])
-def test_the_branch_of_a_tagged_union_that_was_meant_is_followed_to_the_end(
-    schema: dict[str, Any], levels: int
-) -> None:
+def test_the_branch_of_a_tagged_union_with_the_tag_is_followed_to_the_end(schema: dict[str, Any], levels: int) -> None:
     problems, steps = look(schema, expression(levels))
 
     assert [problem.line for problem in problems] == [
@@ -52,28 +50,28 @@ def test_the_branch_of_a_tagged_union_that_was_meant_is_followed_to_the_end(
 
 
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])
-def test_branches_that_are_referred_to_again_and_again_are_looked_at_once(keyword: str) -> None:
+def test_branches_that_are_referenced_repeatedly_are_checked_once(keyword: str) -> None:
     problems, steps = look(doubling(30, keyword), {"a": 1})
 
     assert problems
     assert steps <= MAX_PROBLEM_STEPS or keyword == "allOf"
 
 
-def test_a_walk_without_end_ends() -> None:
+def test_problems_of_cyclic_references_are_found_in_limited_steps() -> None:
     problems, steps = look(everything_refers_to_everything(20), chain(60))
 
     assert len(problems) == 1
     assert steps < MAX_PROBLEM_STEPS + 100
 
 
-def test_one_of_many_items_is_found() -> None:
+def test_one_invalid_item_among_many_is_found() -> None:
     validator = Validator({"items": {"type": "object", "properties": {"id": {"type": "integer"}}}})
     rows: list[dict[str, Any]] = [{"id": number} for number in range(5000)]
 
     assert validator.problems([*rows, {"id": "x"}]) == ['[5000].id: must be of type integer, got "x"']
 
 
-def test_one_of_many_members_is_found() -> None:
+def test_one_invalid_member_among_many_is_found() -> None:
     validator = Validator({"additionalProperties": {"$ref": "#/$defs/n"}, "$defs": {"n": {"type": "integer"}}})
     members: dict[str, Any] = {f"k{number}": number for number in range(5000)}
 
@@ -81,13 +79,13 @@ def test_one_of_many_members_is_found() -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"$id": "http://x.example/root"}, {"$defs": {"x": {"$id": "other"}}}])
-def test_one_of_many_items_is_found_wherever_its_schema_stands(more: dict[str, Any]) -> None:
+def test_one_invalid_item_among_many_is_found_below_escaped_names(more: dict[str, Any]) -> None:
     validator = Validator({**more, "properties": {"a/b %~": {"items": {"anyOf": [{"type": "string"}, {"const": 1}]}}}})
 
     assert validator.problems({"a/b %~": ["x"] * 50 + [1, True]}) == ['["a/b %~"][51]: must be 1']
 
 
-def test_a_reference_to_nothing_that_fits_is_explained() -> None:
+def test_a_reference_to_a_false_schema_is_explained() -> None:
     assert lines({"properties": {"a": refer("never")}, "$defs": {"never": False}}, {"a": 1}) == ["a: is not allowed"]
 
 
@@ -203,7 +201,7 @@ schemas = st.builds(
 
 
 def leads_back_in_place(schema: dict[str, Any]) -> bool:
-    """Whether a schema asks whether a value fits a schema that asks the same, which has no answer."""
+    """Whether a schema applies itself to the same value, which has no defined result."""
     in_place = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 
     def reached(part: Any) -> set[str]:
@@ -230,7 +228,7 @@ def leads_back_in_place(schema: dict[str, Any]) -> bool:
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(schemas.filter(lambda schema: not leads_back_in_place(schema)), values)
-def test_there_are_reasons_exactly_if_the_engine_refuses_a_value(schema: dict[str, Any], value: Any) -> None:
+def test_there_are_problems_exactly_if_the_engine_rejects_a_value(schema: dict[str, Any], value: Any) -> None:
     try:
         validator = Validator(schema)
     except DefinitionError:

@@ -26,7 +26,7 @@ def check(schema: dict[str, Any], checks: int = 100) -> RecursiveCheck:
     return RecursiveCheck(graph, assess(graph).heads, checks, jsonschema_rs.validator_for)
 
 
-def test_it_decides_as_the_engine_does() -> None:
+def test_the_check_agrees_with_the_engine_on_expressions() -> None:
     fits, engine = check(MUTUAL_EXPRESSION), jsonschema_rs.validator_for(MUTUAL_EXPRESSION)
 
     for levels in range(5):
@@ -44,7 +44,7 @@ def test_a_deep_value_takes_no_time() -> None:
 @pytest.mark.parametrize(
     "draft", ["http://json-schema.org/draft-07/schema#", "http://json-schema.org/draft-04/schema#"]
 )
-def test_in_old_dialects_nothing_counts_beside_a_reference(draft: str) -> None:
+def test_in_old_dialects_keywords_beside_a_reference_are_ignored(draft: str) -> None:
     a = {"properties": {"a": {"$ref": "#/definitions/B", "type": "string"}}}
     b = {"allOf": [{"properties": {"a": {"$ref": "#/definitions/A"}}}] * 2}
     schema = {"$schema": draft, "$ref": "#/definitions/A", "type": "string", "definitions": {"A": a, "B": b}}
@@ -52,7 +52,7 @@ def test_in_old_dialects_nothing_counts_beside_a_reference(draft: str) -> None:
     assert check(schema)({"a": {"a": {"a": {}}}})
 
 
-def test_a_reference_that_is_data_is_left_alone() -> None:
+def test_a_reference_in_data_is_not_followed() -> None:
     schema = {**MUTUAL_EXPRESSION, "const": {"$ref": "#/$defs/And"}}
 
     assert check({**schema, "properties": {}})({"$ref": "#/$defs/And"})
@@ -64,7 +64,7 @@ def test_a_schema_cannot_use_the_keyword_itself() -> None:
     assert check(schema)(expression(1, 1))
 
 
-def test_a_schema_that_leads_back_to_itself_in_place_asks_for_nothing_more() -> None:
+def test_a_schema_that_applies_only_itself_accepts_any_value() -> None:
     schema = {
         **refer("A"),
         "$defs": {"A": {"allOf": [refer("B"), refer("B")]}, "B": {"allOf": [refer("A"), refer("A")]}},
@@ -107,7 +107,7 @@ def test_embedded_resources_are_refused() -> None:
         check({**MUTUAL_EXPRESSION, "$defs": definitions})
 
 
-def test_it_is_freed_with_its_validators() -> None:
+def test_the_check_is_freed_without_garbage_collection() -> None:
     fits = check(MUTUAL_EXPRESSION)
     weak = ref(fits)
     gc.disable()
@@ -127,7 +127,7 @@ operands = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(operands)
-def test_it_decides_as_the_engine_does_about_any_value(operand: Any) -> None:
+def test_the_check_agrees_with_the_engine_on_any_value(operand: Any) -> None:
     value = {"expression": operand}
 
     assert check(MUTUAL_EXPRESSION)(value) == jsonschema_rs.validator_for(MUTUAL_EXPRESSION).is_valid(value)

@@ -106,7 +106,7 @@ def test_a_rich_signature_becomes_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
 
 
-def test_a_signature_without_parameters_takes_nothing() -> None:
+def test_arguments_of_a_signature_without_parameters_are_dropped() -> None:
     form = from_function(lambda: None, NOTHING)
 
     assert form.schema == {"type": "object", "properties": {}}
@@ -160,7 +160,7 @@ def problems(form_of: Any, arguments: dict[str, Any]) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_every_problem_is_reported_at_its_place() -> None:
+def test_every_problem_is_reported_with_its_path() -> None:
     assert sorted(problems(many, {"count": 0, "where": {"y": "a"}, "color": "green"})) == [
         "anything: is required",
         'color: must be one of "blue", "red", got "green"',
@@ -180,14 +180,14 @@ def test_an_integral_float_is_an_integer() -> None:
 
 
 @pytest.mark.parametrize("value", ["1", True, 1.5, None])
-def test_nothing_else_is_an_integer(value: Any) -> None:
+def test_other_values_are_not_integers(value: Any) -> None:
     def function(a: int) -> None: ...
 
     [problem] = problems(function, {"a": value})
     assert problem.startswith("a: must be of type integer, got ")
 
 
-def test_what_a_type_itself_refuses_is_reported_at_its_place() -> None:
+def test_an_error_of_a_dataclass_is_reported_with_its_path() -> None:
     def function(rows: list[Even]) -> None: ...
 
     assert problems(function, {"rows": [{"number": 2}, {"number": 3}]}) == ("rows[1]: must be even",)
@@ -271,7 +271,7 @@ def test_a_type_with_the_name_of_the_function_keeps_its_definition() -> None:
         ),
     ],
 )
-def test_a_returned_record_promises_its_own_schema(annotation: Any, schema: dict[str, Any]) -> None:
+def test_a_returned_record_has_its_own_output_schema(annotation: Any, schema: dict[str, Any]) -> None:
     returned = returns(annotation)
 
     assert returned is not None
@@ -279,7 +279,7 @@ def test_a_returned_record_promises_its_own_schema(annotation: Any, schema: dict
     assert returned.schema == schema
 
 
-def test_a_returned_record_may_hold_itself() -> None:
+def test_a_returned_record_may_be_recursive() -> None:
     returned = returns(Node)
 
     assert returned is not None
@@ -311,7 +311,7 @@ def test_a_returned_record_may_hold_itself() -> None:
         ),
     ],
 )
-def test_other_structured_results_stand_under_result(annotation: Any, result: dict[str, Any]) -> None:
+def test_other_structured_results_are_wrapped_in_result(annotation: Any, result: dict[str, Any]) -> None:
     returned = returns(annotation)
 
     assert returned is not None
@@ -332,11 +332,11 @@ def test_other_structured_results_stand_under_result(annotation: Any, result: di
         list, list[Any], tuple, Sequence[object],
     ],
 )  # fmt: skip
-def test_anything_else_promises_nothing(annotation: Any) -> None:
+def test_other_return_types_have_no_output_schema(annotation: Any) -> None:
     assert returns(annotation) is None
 
 
-def test_an_opaque_type_anywhere_promises_nothing() -> None:
+def test_a_return_type_with_an_opaque_part_has_no_output_schema() -> None:
     assert returns(Point, opaque=(Point,)) is None
     assert returns(list[Point | int], opaque=(Point,)) is None
     assert returns(list[int], opaque=(Point,)) is not None
@@ -349,7 +349,7 @@ def test_a_named_tuple_is_returned_as_a_list() -> None:
     assert returned.wrapped
 
 
-def test_a_default_factory_of_a_dataclass_is_no_obstacle() -> None:
+def test_a_dataclass_may_have_a_default_factory() -> None:
     @dataclass
     class Bag:
         items: list[int] = field(default_factory=list)
@@ -357,7 +357,7 @@ def test_a_default_factory_of_a_dataclass_is_no_obstacle() -> None:
     assert from_fields("f", [("bag", Bag, MISSING)]).admit({"bag": {}}) == {"bag": Bag()}
 
 
-def test_the_defaults_of_a_dataclass_are_in_what_it_is_sent_as_wherever_it_stands() -> None:
+def test_the_defaults_of_nested_dataclasses_are_filled_in() -> None:
     form = from_fields("f", [("line", Line, MISSING), ("by_name", dict[str, tuple[Point, ...]], MISSING)])
 
     admitted = form.admit({"line": {"points": [{"x": 1}]}, "by_name": {"a": [{"x": 3.0}]}})

@@ -43,7 +43,7 @@ def test_a_fitting_value_has_no_problems() -> None:
     assert validator.schema is ADDRESS
 
 
-def test_every_problem_is_reported_at_its_place() -> None:
+def test_every_problem_is_reported_with_its_path() -> None:
     validator = Validator(ADDRESS)
     value = {"address": {}, "rows": [{"id": "a"}]}
 
@@ -76,7 +76,7 @@ def test_a_problem_of_the_root_has_no_path() -> None:
         ({"minimum": float("nan")}, "not expressible in JSON"),
     ],
 )
-def test_an_invalid_schema_is_refused_with_one_sentence(schema: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_schema_is_refused_with_a_one_line_message(schema: dict[str, Any], sentence: str) -> None:
     with pytest.raises(DefinitionError) as caught:
         Validator(schema)
 
@@ -186,7 +186,7 @@ def test_the_number_of_subschemas_is_bounded() -> None:
         Validator(wide(MAX_SUBSCHEMAS + 1))
 
 
-def test_a_deferred_validator_is_compiled_when_first_asked() -> None:
+def test_a_deferred_validator_is_compiled_on_first_use() -> None:
     assert Validator.deferred({"type": "integer"}).problems("x") == ['must be of type integer, got "x"']
     wrong = Validator.deferred({"type": "bogus"})
     with pytest.raises(DefinitionError):
@@ -199,7 +199,7 @@ def test_importing_the_schemas_does_not_load_the_engine() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_validators_of_the_same_schema_share_what_is_compiled_as_long_as_one_of_them_lives() -> None:
+def test_live_validators_of_the_same_schema_share_the_compiled_schema() -> None:
     validators._recent.clear()
     one, other = Validator({"const": "shared"}), Validator({"const": "shared"})
     assert one._compiled is other._compiled
@@ -211,8 +211,18 @@ def test_validators_of_the_same_schema_share_what_is_compiled_as_long_as_one_of_
     assert len(validators._shared) < count
 
 
+def test_a_large_compiled_schema_lives_no_longer_than_its_validators() -> None:
+    validators._recent.clear()
+    for size, kept in ((10, 1), (10_000, 0)):
+        validator = Validator({"enum": [f"value {number}" for number in range(size)]})
+        assert validator.is_valid("value 1")
+        del validator
+        assert len(validators._recent) == kept
+        validators._recent.clear()
+
+
 @pytest.mark.parametrize("schema", [EXPRESSION, MUTUAL_EXPRESSION])
-def test_a_deep_value_of_a_recursive_union_is_refused_at_once(schema: dict[str, Any]) -> None:
+def test_a_deep_value_of_a_recursive_union_is_checked_quickly(schema: dict[str, Any]) -> None:
     validator = Validator(schema)
     started = time.thread_time()
 
@@ -235,7 +245,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert validator.problems({{**expression(60), "a": 1}})
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=30)
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=90)
 
     assert int(run.stdout) < 64 * 1024  # KiB
 
@@ -253,7 +263,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
         ({"description": "x" * MAX_SCHEMA_BYTES}, f"more than {MAX_SCHEMA_BYTES} bytes"),
     ],
 )
-def test_a_schema_beyond_a_limit_is_refused_with_a_sentence_that_names_it(schema: dict[str, Any], limit: str) -> None:
+def test_a_schema_beyond_a_limit_is_refused_with_a_message_that_names_the_limit(
+    schema: dict[str, Any], limit: str
+) -> None:
     started = time.thread_time()
 
     for refuse in (Validator, check_limits):
@@ -264,7 +276,7 @@ def test_a_schema_beyond_a_limit_is_refused_with_a_sentence_that_names_it(schema
     assert time.thread_time() - started < 5
 
 
-def test_what_a_recursive_union_evaluates_cannot_be_remembered() -> None:
+def test_a_recursive_union_beside_unevaluated_keywords_is_refused() -> None:
     schema = {**MUTUAL_EXPRESSION, "allOf": [{"$ref": "#/$defs/And"}], "unevaluatedProperties": False}
 
     check_limits(schema)
@@ -273,7 +285,7 @@ def test_what_a_recursive_union_evaluates_cannot_be_remembered() -> None:
 
 
 @pytest.mark.parametrize("schema", [MUTUAL_EXPRESSION, {"type": "object"}])
-def test_data_in_a_schema_may_not_be_nested_without_end(schema: dict[str, Any]) -> None:
+def test_deeply_nested_data_in_a_schema_is_accepted_or_refused(schema: dict[str, Any]) -> None:
     default: list[Any] = []
     for _ in range(500):
         default = [default]
@@ -312,10 +324,10 @@ def test_the_largest_schemas_are_compiled_in_a_moment(schema: dict[str, Any]) ->
 
     Validator(schema)
 
-    assert time.thread_time() - started < 5  # about 0.1, alone on a machine
+    assert time.thread_time() - started < 5  # about 0.1 on an idle machine
 
 
-def test_a_large_schema_that_is_invalid_is_refused_at_once() -> None:
+def test_a_large_invalid_schema_is_refused_quickly() -> None:
     schema: dict[str, Any] = {"type": "bogus", "description": "x" * 900_000}
     for _ in range(60):
         schema = {"items": schema}
@@ -385,7 +397,7 @@ VERBOSE: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize("case", VERBOSE)
-def test_what_is_said_of_a_value_stays_short_and_is_found_soon(case: str) -> None:
+def test_problems_of_a_value_are_short_and_found_quickly(case: str) -> None:
     schema, value = VERBOSE[case]
     validator = Validator(schema)
     started = time.thread_time()

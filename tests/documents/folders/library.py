@@ -1,4 +1,4 @@
-"""A folder of skills to try things on."""
+"""Writes folders of skills for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def text(name: str, description: str = "What it does and when to use it.", more:
 
 
 def skill(folder: Path, path: str, files: dict[str, str | bytes] | None = None, more: str = "") -> Path:
-    """Write a skill, called as the last step of its path."""
+    """Write a skill with the name of its directory."""
     home = folder / path
     put(home / "SKILL.md", text(home.name, more=more))
     for name, held in (files or {}).items():
@@ -22,6 +22,6 @@ def skill(folder: Path, path: str, files: dict[str, str | bytes] | None = None, 
 
 
 def put(path: Path, held: str | bytes) -> None:
-    """Write a file and the folders it lies in."""
+    """Write a file and create its parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(held.encode() if isinstance(held, str) else held)

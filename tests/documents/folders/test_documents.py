@@ -33,7 +33,7 @@ def test_markdown_files_are_documents_without_their_front_matter(tmp_path: Path)
     assert {one.owner for one in source.documents()} == {f"folder:{tmp_path}"}
 
 
-def test_names_are_read_in_small_letters_whatever_the_case_of_their_ending(tmp_path: Path) -> None:
+def test_ids_are_lowercase_and_file_extensions_are_case_insensitive(tmp_path: Path) -> None:
     home = skill(tmp_path, "Office/word", {"Notes.MD": "# Notes\n", "logo.png": b"x"})
     put(home / "nested" / "SKILL.md", text("nested"))
     put(home / "nested" / "a.Md", "x")
@@ -51,7 +51,7 @@ def test_names_are_read_in_small_letters_whatever_the_case_of_their_ending(tmp_p
 
 
 def library_with_gaps(folder: Path) -> list[str]:
-    """Skills of which some files cannot have an id, and what is said about each."""
+    """Write skills with files that cannot have an id, and return the expected message for each."""
     skill(folder, "fn", {"a.md": "x"})
     skill(folder, "skills")
     put(folder / "bare" / "SKILL.md", text("bare", body=""))
@@ -73,7 +73,7 @@ def library_with_gaps(folder: Path) -> list[str]:
     return [f"{folder}/{file} is not read at {reason}" for file, reason in said.items()]
 
 
-def test_what_cannot_have_an_id_is_told_once_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_cannot_have_an_id_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     said = [f"{one}." for one in library_with_gaps(tmp_path)]
     hub = Hub("library", "1").add_skills(tmp_path)
     assert (hub.folders.problems, caplog.messages) == ((), [])
@@ -90,7 +90,9 @@ def test_what_cannot_have_an_id_is_told_once_by_name(tmp_path: Path, caplog: pyt
 @pytest.mark.parametrize(
     ("workers", "tells"), [("workers: {}\n", True), ("", False), ("workers: {registry: false}\n", False)]
 )
-def test_a_check_tells_what_is_no_document_where_there_are_any(tmp_path: Path, workers: str, tells: bool) -> None:
+def test_check_reports_files_without_an_id_only_if_the_hub_serves_documents(
+    tmp_path: Path, workers: str, tells: bool
+) -> None:
     said = library_with_gaps(tmp_path / "knowledge")
     (tmp_path / "waypost.yaml").write_text(f"skills: {{folders: [knowledge]}}\n{workers}")
     found = [one.message for one in check(tmp_path / "waypost.yaml") if one.code == "CFG080"]
@@ -98,7 +100,7 @@ def test_a_check_tells_what_is_no_document_where_there_are_any(tmp_path: Path, w
 
 
 @asynchronous
-async def test_documents_are_fetched_by_id_and_are_what_their_files_are_now(tmp_path: Path) -> None:
+async def test_documents_are_fetched_by_id_with_the_current_content_of_their_files(tmp_path: Path) -> None:
     home = skill(tmp_path, "pdf", {"references/FORMS.md": "# Forms\n"})
     hub = Hub("library", "1", workers={"port": 0}).add_skills(tmp_path)
     async with connect(hub, V2025_11_25) as client:
@@ -110,6 +112,6 @@ async def test_documents_are_fetched_by_id_and_are_what_their_files_are_now(tmp_
         assert fetched.text == f"# iii://pdf\n\n{BODY.rstrip()}\n\n---\n\n# iii://pdf/references/forms\n\n# Forms"
         await client.subscribe("skill://pdf/references/FORMS.md")
         put(home / "references" / "FORMS.md", "# New forms\n")
-        await client.assert_notification("resources/updated", within=20)
+        await client.assert_notification("resources/updated", within=60)
         assert (await client.read_resource("iii://pdf/references/forms")).text == "# New forms\n"
     await hub.stop()

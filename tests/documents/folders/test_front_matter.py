@@ -1,4 +1,4 @@
-"""Front matter is read strictly, and comes out as it stands in the file."""
+"""Front matter is read strictly, and its values are kept as they are written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from waypost.documents.folder_files import MAX_FRONT_MATTER_CHARACTERS, Unfit, c
 
 
 def refusal(source: str | bytes, directory: str = "pdf") -> str:
-    """Why a SKILL.md is refused; nothing where it is not."""
+    """The error about a SKILL.md, or an empty text."""
     try:
         check_skill(split(source.encode() if isinstance(source, str) else source).fields, directory)
     except Unfit as unfit:
@@ -17,7 +17,7 @@ def refusal(source: str | bytes, directory: str = "pdf") -> str:
     return ""
 
 
-def test_every_field_comes_out_as_json_would_have_it() -> None:
+def test_every_field_is_read_as_a_json_value() -> None:
     more = (
         "license: MIT\ncompatibility: Python 3.11\nallowed-tools: Read Bash(git:*)\n"
         "metadata: {author: ada, version: '1.0'}\nwhen: 2026-07-28\non: off\nhooks: [1, 2.5, true, null, [x]]\n"
@@ -49,7 +49,7 @@ def test_every_field_comes_out_as_json_would_have_it() -> None:
         text("pdf", more="metadata: {}\nanchored: &here x\n"),
     ],
 )
-def test_what_the_format_allows_is_let_through(source: str) -> None:
+def test_valid_front_matter_is_accepted(source: str) -> None:
     assert refusal(source) == ""
 
 
@@ -98,11 +98,11 @@ def test_what_the_format_allows_is_let_through(source: str) -> None:
         (text("pdf", more="metadata: {io.modelcontextprotocol/x: y}\n"), "are reserved"),
     ],
 )
-def test_what_the_format_does_not_allow_is_refused_with_the_reason(source: str | bytes, said: str) -> None:
+def test_invalid_front_matter_is_refused_with_the_reason(source: str | bytes, said: str) -> None:
     refused = refusal(source)
     assert refused
     assert said in refused
 
 
-def test_the_longest_name_and_description_are_let_through() -> None:
+def test_the_longest_name_and_description_are_accepted() -> None:
     assert refusal(text("x" * 64, "y" * 1024, more=f"compatibility: {'z' * 500}\n"), "x" * 64) == ""

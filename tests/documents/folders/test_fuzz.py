@@ -1,4 +1,4 @@
-"""Whatever a Markdown file holds, it is read or refused, and what was read can be sent."""
+"""Any Markdown file is read or refused, and a file that was read can be encoded."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 
 @given(st.dictionaries(TEXT, DATA, min_size=1, max_size=4))
-def test_json_is_yaml_that_comes_out_as_it_went_in(fields: dict[str, object]) -> None:
+def test_json_front_matter_is_read_unchanged(fields: dict[str, object]) -> None:
     written = json.dumps(fields, ensure_ascii=False)
     read = split(f"---\n{written}\n---\nbody".encode()).fields
     assert read == fields

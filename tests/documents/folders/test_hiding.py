@@ -1,4 +1,4 @@
-"""What rules hide of folders is in no answer, and nobody hears of it."""
+"""Hidden files of folders are in no answer and cause no notification."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 60.0
 
 
 def library(folder: Path, pattern: str) -> Hub:
-    """A hub of which nobody sees what fits a pattern."""
+    """A hub with a rule that hides a pattern."""
     rule = Rule(name="closed", type="mcp_restriction", config={"tool_pattern": pattern}, hide=True)
     return Hub("library", "1", policies=[rule]).add_skills(folder)
 
@@ -39,7 +39,7 @@ def files(skill: dict[str, Any]) -> list[str]:
 
 
 @asynchronous
-async def test_a_hidden_skill_is_in_no_answer_and_neither_are_its_directories(tmp_path: Path) -> None:
+async def test_a_hidden_skill_and_its_directories_are_in_no_answer(tmp_path: Path) -> None:
     skill(tmp_path, "open")
     skill(tmp_path, "office/word")
     home = skill(tmp_path, "office/closed", {"references/a.md": "x"})
@@ -78,13 +78,13 @@ async def test_a_hidden_file_is_not_among_the_files_of_its_skill(tmp_path: Path)
 
 
 @asynchronous
-async def test_nobody_hears_of_a_file_that_is_hidden_from_them(tmp_path: Path) -> None:
+async def test_clients_get_no_notification_about_a_hidden_file(tmp_path: Path) -> None:
     home = skill(tmp_path, "pdf", {"private/a.md": "old"})
     hub = library(tmp_path, "/private/")
     hidden, made, seen = ("skill://pdf/private/a.md", "skill://pdf/private/b.md", "skill://pdf/z.md")
     async with connect(hub, V2025_11_25) as session, connect(hub) as client:
         for uri in (hidden, made, seen, "skill://pdf/nowhere.md"):
-            await session.subscribe(uri)  # as with what is not there
+            await session.subscribe(uri)  # accepted, as for a missing file
         async with client.listen(resourceSubscriptions=[hidden, made, seen]) as honoured:
             assert honoured == {"resourceSubscriptions": [hidden, made, seen]}
             put(home / "private" / "a.md", "new")

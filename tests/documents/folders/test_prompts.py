@@ -69,7 +69,7 @@ async def test_a_file_is_a_prompt_with_its_arguments(tmp_path: Path) -> None:
         (text("mail", body="x" * MAX_PROMPT_BYTES), "is larger than 256 KiB"),
     ],
 )
-def test_a_file_that_is_no_prompt_is_told_by_name(tmp_path: Path, source: str, said: str) -> None:
+def test_an_invalid_prompt_file_is_reported_by_name(tmp_path: Path, source: str, said: str) -> None:
     put(tmp_path / "mail.md", source)
     put(tmp_path / "good.md", text("good"))
     hub = Hub("library", "1").add_prompts(tmp_path)

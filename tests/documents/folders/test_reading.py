@@ -1,4 +1,4 @@
-"""A folder is read without following links; what cannot be served is told by name, the rest is served."""
+"""A folder is read without following links; what cannot be served is reported by name, the rest is served."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from waypost.documents.folder_files import Problem
 from waypost.documents.folder_skills import SkillFolder, mime_type, read_skill_folder, text_of
 
 
-def told(seen: SkillFolder, folder: Path) -> dict[str, str]:
-    """What is wrong, by what it is wrong with."""
+def problems_by_path(seen: SkillFolder, folder: Path) -> dict[str, str]:
+    """The problems by their relative path."""
     return {os.path.relpath(one.path, folder): one.message for one in seen.problems}
 
 
@@ -57,7 +57,7 @@ def test_a_folder_that_is_a_skill_itself_is_served_under_its_name(tmp_path: Path
     assert uris(read_skill_folder(tmp_path / "pdf")) == ["skill://pdf/SKILL.md", "skill://pdf/nested/SKILL.md"]
 
 
-def test_links_are_refused_by_name_wherever_they_lead(tmp_path: Path) -> None:
+def test_links_are_refused_by_name(tmp_path: Path) -> None:
     put(tmp_path / "secret.txt", "secret")
     folder = tmp_path / "knowledge"
     home = skill(folder, "pdf", {"real.txt": "x"})
@@ -68,7 +68,9 @@ def test_links_are_refused_by_name_wherever_they_lead(tmp_path: Path) -> None:
     (folder / "other" / "SKILL.md").symlink_to("real.md")
     seen = read_skill_folder(folder)
     reason = "is a link and not served; put the file itself there"
-    assert told(seen, folder) == dict.fromkeys(("linked", "other/SKILL.md", "pdf/in.txt", "pdf/out.txt"), reason)
+    assert problems_by_path(seen, folder) == dict.fromkeys(
+        ("linked", "other/SKILL.md", "pdf/in.txt", "pdf/out.txt"), reason
+    )
     assert sorted(seen.skills[("pdf",)].files) == [("SKILL.md",), ("real.txt",)]
     assert list(seen.skills) == [("pdf",)]
 
@@ -93,7 +95,7 @@ def test_hidden_and_special_files_and_bad_names_are_refused_by_name(tmp_path: Pa
     home = skill(tmp_path, "pdf", {".env": "x", ".git/config": "x", "back\\slash": "x", "new\nline": "x"})
     os.mkfifo(home / "pipe")
     seen = read_skill_folder(tmp_path)
-    assert told(seen, tmp_path) == {
+    assert problems_by_path(seen, tmp_path) == {
         "pdf/.env": "is hidden and not served",
         "pdf/.git": "is hidden and not served",
         "pdf/back\\slash": "has a name that cannot stand in a URI; use letters, digits, `-`, `_` and `.`",
@@ -109,11 +111,11 @@ def test_a_skill_with_bad_front_matter_is_refused_and_the_others_are_served(tmp_
     put(tmp_path / "renamed" / "SKILL.md", text("original"))
     seen = read_skill_folder(tmp_path)
     assert uris(seen) == ["skill://good/SKILL.md"]
-    assert list(told(seen, tmp_path)) == ["good/broken/SKILL.md", "renamed/SKILL.md"]
+    assert list(problems_by_path(seen, tmp_path)) == ["good/broken/SKILL.md", "renamed/SKILL.md"]
     assert ("broken", "SKILL.md") in seen.skills[("good",)].files
 
 
-def test_limits_hold_for_files_and_for_skills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_and_skills_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_skills, "MAX_SKILL_FILES", 3)
     monkeypatch.setattr(folder_skills, "MAX_FILE_BYTES", 1000)
     monkeypatch.setattr(folder_files, "MAX_FILE_BYTES", 900)
@@ -123,7 +125,7 @@ def test_limits_hold_for_files_and_for_skills(tmp_path: Path, monkeypatch: pytes
     skill(tmp_path, "huge", {"a": "x" * 901, "b": "x" * 10})
     seen = read_skill_folder(tmp_path)
     assert uris(seen) == ["skill://huge/SKILL.md", "skill://most/SKILL.md"]
-    assert told(seen, tmp_path) == {
+    assert problems_by_path(seen, tmp_path) == {
         "heavy": "is larger than 0 MiB, the most a skill may have",
         "huge/a": "is larger than 0 MiB",
         "many": "holds 4 files, and a skill may have 3",
@@ -131,7 +133,7 @@ def test_limits_hold_for_files_and_for_skills(tmp_path: Path, monkeypatch: pytes
     assert ("a",) not in seen.skills[("huge",)].files
 
 
-def test_the_skills_of_a_folder_have_a_limit_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_skills_of_a_folder_have_a_common_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_skills, "MAX_FOLDER_BYTES", 1000)
     skill(tmp_path, "a", {"file": "x" * 500})
     skill(tmp_path, "a/nested")
@@ -139,26 +141,30 @@ def test_the_skills_of_a_folder_have_a_limit_together(tmp_path: Path, monkeypatc
     skill(tmp_path, "c")
     seen = read_skill_folder(tmp_path)
     assert uris(seen) == ["skill://a/SKILL.md", "skill://a/nested/SKILL.md", "skill://c/SKILL.md"]
-    assert told(seen, tmp_path) == {"b": "is left out, as the skills of a folder may have 0 MiB together"}
+    assert problems_by_path(seen, tmp_path) == {"b": "is left out, as the skills of a folder may have 0 MiB together"}
 
 
-def test_a_folder_with_too_many_files_is_not_looked_through_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_a_folder_stops_at_the_maximum_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_files, "MAX_ENTRIES", 10)
     for number in range(20):
         put(tmp_path / str(number) / "file", "x")
-    assert told(read_skill_folder(tmp_path), tmp_path) == {".": "holds more than 10 files; not all of them are served"}
+    assert problems_by_path(read_skill_folder(tmp_path), tmp_path) == {
+        ".": "holds more than 10 files; not all of them are served"
+    }
 
 
-def test_a_folder_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_problem(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    assert told(read_skill_folder(missing), tmp_path) == {"missing": "cannot be listed: No such file or directory"}
+    assert problems_by_path(read_skill_folder(missing), tmp_path) == {
+        "missing": "cannot be listed: No such file or directory"
+    }
     put(tmp_path / "file", "x")
-    assert told(read_skill_folder(tmp_path / "file"), tmp_path) == {"file": "cannot be listed: Not a directory"}
+    assert problems_by_path(read_skill_folder(tmp_path / "file"), tmp_path) == {
+        "file": "cannot be listed: Not a directory"
+    }
 
 
-def test_only_what_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_changed_files_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     skill(tmp_path, "one", {"a.txt": "a"})
     home = skill(tmp_path, "two", {"b.txt": "b"})
     for path in tmp_path.rglob("*.*"):
@@ -207,6 +213,6 @@ def test_a_file_that_changes_right_after_it_was_read_is_read_again(tmp_path: Pat
         ("pages.tar.gz", b"\x1f\x8b\xff", "application/octet-stream", False),
     ],
 )
-def test_a_file_is_text_where_it_can_be(name: str, data: bytes, kind: str, is_text: bool) -> None:
+def test_a_file_is_text_if_its_type_and_content_allow_it(name: str, data: bytes, kind: str, is_text: bool) -> None:
     assert mime_type(name, data) == kind
     assert (text_of(data, kind) is not None) == is_text

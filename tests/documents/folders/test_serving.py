@@ -1,4 +1,4 @@
-"""Folders of skills as clients see them, in every version of the protocol."""
+"""Folders of skills served to clients, in every version of the protocol."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_host_can_verify_every_file_of_every_skill(tmp_path: Path, versi
 
 @pytest.mark.parametrize("version", ALL)
 @asynchronous
-async def test_the_extension_is_declared_where_there_are_skills(tmp_path: Path, version: str) -> None:
+async def test_the_extension_is_declared_if_there_are_skills(tmp_path: Path, version: str) -> None:
     skill(tmp_path, "pdf")
     hub = Hub("library", "1").add_skills(tmp_path)
     declared = hub.engine.profile.capabilities(version)
@@ -68,7 +68,7 @@ async def test_the_extension_is_declared_where_there_are_skills(tmp_path: Path, 
 
 
 @asynchronous
-async def test_a_hub_that_declares_its_own_capabilities_has_the_methods_it_declares(tmp_path: Path) -> None:
+async def test_declared_capabilities_decide_which_methods_a_hub_has(tmp_path: Path) -> None:
     skill(tmp_path, "pdf")
     for extension, answers in ((EXTENSION, True), ("com.example/other", False)):
         declared: dict[str, Any] = {"resources": {}, "extensions": {extension: {}}}
@@ -126,7 +126,7 @@ async def test_directories_are_read_child_by_child(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_lists_come_in_pages_and_go_on_behind_a_cursor(tmp_path: Path) -> None:
+async def test_lists_are_paged_and_continue_at_a_cursor(tmp_path: Path) -> None:
     for name in "edcba":
         skill(tmp_path, name, {"x": "", "y": ""})
     hub = Hub("library", "1", page_size=2).add_skills(tmp_path)
@@ -144,7 +144,7 @@ async def test_lists_come_in_pages_and_go_on_behind_a_cursor(tmp_path: Path) -> 
 
 
 @asynchronous
-async def test_results_say_how_long_they_may_be_kept_only_to_stateless_clients(tmp_path: Path) -> None:
+async def test_only_stateless_clients_get_cache_hints(tmp_path: Path) -> None:
     skill(tmp_path, "pdf")
     hub = Hub("library", "1").add_skills(tmp_path)
     for version, keys in ((V2026_07_28, {"ttlMs", "cacheScope", "resultType", "_meta"}), (V2025_11_25, set())):
@@ -156,7 +156,7 @@ async def test_results_say_how_long_they_may_be_kept_only_to_stateless_clients(t
     await hub.stop()
 
 
-def test_of_two_folders_with_one_skill_the_first_is_served(tmp_path: Path) -> None:
+def test_a_skill_in_two_folders_is_served_from_the_first(tmp_path: Path) -> None:
     first = skill(tmp_path / "first", "pdf", {"a.md": "x"}).parent
     second = skill(tmp_path / "second", "pdf", {"b.md": "x"}).parent
     skill(second, "pdf/inner")
@@ -170,18 +170,18 @@ def test_of_two_folders_with_one_skill_the_first_is_served(tmp_path: Path) -> No
     ]
 
 
-def test_a_skill_where_there_is_another_resource_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_skill_with_the_uri_of_another_resource_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     skill(tmp_path, "pdf")
     hub = Hub("library", "1")
     hub.resource("skill://pdf/SKILL.md", name="mine")(lambda: "mine")
     hub.add_skills(tmp_path)
-    told = f"{tmp_path} holds skill://pdf/SKILL.md, where there is another resource already."
-    assert [str(one) for one in hub.folders.problems] == [told]
-    assert caplog.messages == [told]
+    answer = f"{tmp_path} holds skill://pdf/SKILL.md, where there is another resource already."
+    assert [str(one) for one in hub.folders.problems] == [answer]
+    assert caplog.messages == [answer]
     assert len(hub.registry[Kind.RESOURCE]) == 1
 
 
-def test_a_check_of_a_configuration_tells_what_would_not_be_served(tmp_path: Path) -> None:
+def test_check_reports_files_that_would_not_be_served(tmp_path: Path) -> None:
     put(skill(tmp_path / "knowledge", "pdf") / ".env", "x")
     put(tmp_path / "prompts" / "mail.md", "Write.")
     (tmp_path / "waypost.yaml").write_text("skills:\n  folders: [knowledge, missing]\n  prompts: [prompts]\n")
@@ -195,7 +195,7 @@ def test_a_check_of_a_configuration_tells_what_would_not_be_served(tmp_path: Pat
     ]
 
 
-def test_a_check_of_a_configuration_tells_what_folders_have_in_common(tmp_path: Path) -> None:
+def test_check_reports_skills_and_prompts_that_are_in_two_folders(tmp_path: Path) -> None:
     for place in ("one", "two"):
         skill(tmp_path / place, "pdf")
         put(tmp_path / f"{place}-prompts" / "mail.md", "---\nname: mail\ndescription: d\n---\nWrite.")

@@ -1,4 +1,4 @@
-"""What changes in a folder is served without a restart, and whoever asked hears of it."""
+"""Changes in a folder are served without a restart, and subscribers are notified."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def names(client: TestClient) -> list[str]:
 
 
 @asynchronous
-async def test_a_changed_file_is_served_and_told_to_those_who_subscribed(tmp_path: Path) -> None:
+async def test_a_changed_file_is_served_and_its_subscribers_are_notified(tmp_path: Path) -> None:
     home = skill(tmp_path / "skills", "pdf", {"a.md": "old", "b.md": "same"})
     async with library(tmp_path) as (_, client):
         for uri in ("skill://pdf/a.md", "skill://pdf/b.md", "skill://pdf/SKILL.md"):
@@ -55,7 +55,7 @@ async def test_a_changed_file_is_served_and_told_to_those_who_subscribed(tmp_pat
 
 
 @asynchronous
-async def test_skills_come_and_go_each_time_as_one_change(tmp_path: Path) -> None:
+async def test_adding_or_removing_a_skill_is_one_change(tmp_path: Path) -> None:
     skill(tmp_path / "skills", "first")
     async with library(tmp_path) as (hub, client):
         changes: list[Change] = []
@@ -75,7 +75,7 @@ async def test_skills_come_and_go_each_time_as_one_change(tmp_path: Path) -> Non
 
 
 @asynchronous
-async def test_a_skill_that_becomes_wrong_leaves_and_comes_back_when_it_is_right(tmp_path: Path) -> None:
+async def test_a_skill_is_withdrawn_while_it_is_invalid(tmp_path: Path) -> None:
     home = skill(tmp_path / "skills", "pdf")
     skill(tmp_path / "skills", "other")
     async with library(tmp_path) as (hub, client):
@@ -90,7 +90,7 @@ async def test_a_skill_that_becomes_wrong_leaves_and_comes_back_when_it_is_right
 
 
 @asynchronous
-async def test_whoever_subscribed_hears_of_files_that_are_made_or_come_back(tmp_path: Path) -> None:
+async def test_subscribers_are_notified_of_files_that_are_created_or_restored(tmp_path: Path) -> None:
     home = skill(tmp_path / "skills", "pdf")
     main, data = "skill://pdf/SKILL.md", "skill://pdf/data.txt"
     async with library(tmp_path) as (_, client):
@@ -109,7 +109,7 @@ async def test_whoever_subscribed_hears_of_files_that_are_made_or_come_back(tmp_
 
 
 @asynchronous
-async def test_a_folder_that_was_not_there_is_served_once_it_is(tmp_path: Path) -> None:
+async def test_a_folder_is_served_once_it_is_created(tmp_path: Path) -> None:
     async with library(tmp_path) as (hub, client):
         assert len(hub.folders.problems) == 2
         skill(tmp_path / "skills", "pdf")
@@ -118,7 +118,7 @@ async def test_a_folder_that_was_not_there_is_served_once_it_is(tmp_path: Path) 
 
 
 @asynchronous
-async def test_a_prompt_that_changes_is_another_prompt(tmp_path: Path) -> None:
+async def test_a_changed_prompt_is_replaced(tmp_path: Path) -> None:
     put(tmp_path / "prompts" / "hello.md", text("hello", body="Say hello."))
     put(tmp_path / "prompts" / "stays.md", text("stays"))
     async with library(tmp_path) as (_, client):
@@ -131,7 +131,7 @@ async def test_a_prompt_that_changes_is_another_prompt(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_hub_that_stopped_watches_no_more_and_one_that_starts_again_does(tmp_path: Path) -> None:
+async def test_folders_are_watched_again_after_a_stop(tmp_path: Path) -> None:
     home = skill(tmp_path / "skills", "pdf")
     async with library(tmp_path) as (hub, client):
         await hub.folders.stop()

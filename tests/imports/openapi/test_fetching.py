@@ -1,4 +1,4 @@
-"""OpenAPI documents at a URL: fetched once, kept, used when the server is away, and reported when they change."""
+"""OpenAPI documents at a URL are fetched once, stored, used while the server is down, and reported when they change."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def list_tools(file: Path) -> list[str]:
 
 
 @asynchronous
-async def test_a_document_is_fetched_once_kept_and_used_without_its_server(tmp_path: Path) -> None:
+async def test_a_document_is_fetched_once_and_used_without_its_server(tmp_path: Path) -> None:
     pets = Pets()
     async with site(pets.answer) as port:
         file = write(tmp_path, port, allowPrivate=True)
@@ -79,7 +79,7 @@ async def test_a_document_is_fetched_once_kept_and_used_without_its_server(tmp_p
 
 
 @asynchronous
-async def test_a_new_document_is_taken_when_the_kept_one_is_removed(tmp_path: Path) -> None:
+async def test_a_new_document_is_fetched_when_the_stored_one_is_removed(tmp_path: Path) -> None:
     pets = Pets()
     async with site(pets.answer) as port:
         file = write(tmp_path, port, allowPrivate=True)
@@ -106,7 +106,7 @@ async def test_a_document_that_cannot_be_fetched_is_an_error_with_its_reason(tmp
 
 
 @asynchronous
-async def test_headers_go_to_no_other_host_than_the_api(tmp_path: Path) -> None:
+async def test_headers_are_sent_only_to_the_host_of_the_api(tmp_path: Path) -> None:
     pets = Pets()
     async with site(pets.answer) as port:
         assert await find(write(tmp_path, port, allowPrivate=True, baseUrl="http://127.0.0.1:1")) == []

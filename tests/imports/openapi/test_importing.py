@@ -1,4 +1,4 @@
-"""APIs taken over by their documents: a real server is asked, and mistakes are told before anything is."""
+"""APIs imported from OpenAPI documents: calls to a real server, and findings about documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.gateway.hubs import HEAD, called, findings, told, using
+from tests.gateway.hubs import HEAD, call_structured, called, findings, using
 from tests.imports.openapi.documents import PETS, document
 from tests.outbound.internet import site
 from tests.protocol.conftest import asynchronous
@@ -21,7 +21,7 @@ from waypost.testing import TestClient
 
 
 async def echo(request: web.BaseRequest) -> web.StreamResponse:
-    """What was asked; some paths answer otherwise."""
+    """Answer with the request; some paths answer with a status."""
     if request.path.rpartition("/")[2].isdigit():
         return web.json_response({"said": "no"}, status=int(request.path.rpartition("/")[2]))
     if request.method == "DELETE":
@@ -36,7 +36,7 @@ async def echo(request: web.BaseRequest) -> web.StreamResponse:
 
 
 def api(folder: Path, port: int, written: Any = PETS, more: str = "", **connection: Any) -> str:
-    """A configuration that takes over an API."""
+    """A configuration that imports an API."""
     (folder / "api.json").write_text(json.dumps(written))
     settings = {
         "kind": "rest",
@@ -51,7 +51,7 @@ def api(folder: Path, port: int, written: Any = PETS, more: str = "", **connecti
 
 @asynccontextmanager
 async def pets(folder: Path, **options: Any) -> AsyncIterator[tuple[Hub, TestClient]]:
-    """A hub that has taken over an API, and a client of it."""
+    """A hub that has imported an API, and a client of it."""
     async with site(echo) as port, using(folder, api(folder, port, **options)) as running:
         yield running
 
@@ -67,19 +67,19 @@ async def test_every_operation_is_a_tool(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_request_has_everything_in_its_place(tmp_path: Path) -> None:
+async def test_arguments_are_sent_in_the_path_the_query_and_headers(tmp_path: Path) -> None:
     async with pets(tmp_path) as (hub, _):
         arguments: dict[str, Any] = {"limit": 3, "kind": ["a b", "c&d"], "X-Trace": "t"}
         answer = (await called(hub, "pets.listPets", **arguments)).structured
         assert answer["status"] == 200
         assert answer["body"]["path"] == "/v1/pets?limit=3&kind=a%20b&kind=c%26d"
         assert answer["body"]["headers"]["x-trace"] == "t"
-        assert answer["body"]["headers"]["x-key"] == "[REDACTED]"  # it was sent, and is a secret in what comes back
+        assert answer["body"]["headers"]["x-key"] == "[REDACTED]"  # it was sent, and is redacted in the answer
         assert answer["body"]["headers"]["idempotency-key"].startswith("call_")
 
 
 @asynchronous
-async def test_a_variable_of_the_path_stays_one_part_of_it(tmp_path: Path) -> None:
+async def test_a_path_variable_is_encoded_as_one_segment(tmp_path: Path) -> None:
     async with pets(tmp_path) as (hub, _):
         seen = (await called(hub, "pets.get_pets_petId", petId="a/..b?c#d é")).structured["body"]
         assert seen["path"] == "/v1/pets/a%2F..b%3Fc%23d%20%C3%A9"
@@ -89,7 +89,7 @@ async def test_a_variable_of_the_path_stays_one_part_of_it(tmp_path: Path) -> No
 
 
 @asynchronous
-async def test_a_body_is_sent_as_json_where_there_is_one(tmp_path: Path) -> None:
+async def test_a_body_is_sent_as_json(tmp_path: Path) -> None:
     async with pets(tmp_path) as (hub, _):
         seen = (await called(hub, "pets.addPet", body={"name": "Rex"})).structured["body"]
         assert (json.loads(seen["body"]), seen["headers"]["content-type"]) == ({"name": "Rex"}, "application/json")
@@ -114,7 +114,7 @@ async def test_a_body_is_sent_as_json_where_there_is_one(tmp_path: Path) -> None
     ],
 )
 @asynchronous
-async def test_what_a_status_means_is_told(tmp_path: Path, status: int, kind: str) -> None:
+async def test_a_status_is_an_error_with_its_class(tmp_path: Path, status: int, kind: str) -> None:
     async with pets(tmp_path) as (hub, _):
         answer = await called(hub, "pets.get_pets_petId", petId=str(status))
         assert answer.is_error
@@ -123,7 +123,7 @@ async def test_what_a_status_means_is_told(tmp_path: Path, status: int, kind: st
 
 
 @asynchronous
-async def test_nothing_leads_to_a_private_address_that_was_not_allowed(tmp_path: Path) -> None:
+async def test_a_private_address_is_refused_unless_allowed(tmp_path: Path) -> None:
     async with pets(tmp_path, allowPrivate=False) as (hub, _):
         answer = await called(hub, "pets.listPets")
         assert "is a private address" in answer.text
@@ -131,7 +131,7 @@ async def test_nothing_leads_to_a_private_address_that_was_not_allowed(tmp_path:
 
 
 @asynchronous
-async def test_a_header_cannot_be_broken_out_of(tmp_path: Path) -> None:
+async def test_a_header_value_cannot_inject_headers(tmp_path: Path) -> None:
     async with pets(tmp_path) as (hub, _):
         answer = await called(hub, "pets.listPets", **{"X-Trace": "a\r\nX-Key: other"})
         assert answer.is_error
@@ -139,7 +139,7 @@ async def test_a_header_cannot_be_broken_out_of(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_include_exclude_prefix_and_tags_choose_and_name(tmp_path: Path) -> None:
+async def test_include_exclude_prefix_and_tags_select_and_name_operations(tmp_path: Path) -> None:
     more = ", prefix: shop, include: [listPets, get_pets_petId, addPet], exclude: [addPet], tags: [outside]"
     async with pets(tmp_path, more=more) as (hub, client):
         names = {tool["name"] for tool in await client.list_tools() if "." in tool["name"]}
@@ -148,19 +148,19 @@ async def test_include_exclude_prefix_and_tags_choose_and_name(tmp_path: Path) -
 
 
 @asynchronous
-async def test_an_agent_finds_an_operation_and_uses_it_by_its_links(tmp_path: Path) -> None:
+async def test_an_agent_finds_an_operation_and_follows_its_links(tmp_path: Path) -> None:
     async with pets(tmp_path) as (_, client):
-        found = await told(client, "gateway.search", query="list pets")
+        found = await call_structured(client, "gateway.search", query="list pets")
         assert found["results"][0]["item"]["id"] == "pets.listPets"
-        (link,) = (await told(client, "gateway.describe", id="pets.listPets"))["links"]
-        begun = await told(client, link["method"], **link["args"])
+        (link,) = (await call_structured(client, "gateway.describe", id="pets.listPets"))["links"]
+        begun = await call_structured(client, link["method"], **link["args"])
         (submit,) = begun["links"]
-        after = await told(client, "workflow.submit", **{**submit["args"], "arguments": {"limit": 1}})
+        after = await call_structured(client, "workflow.submit", **{**submit["args"], "arguments": {"limit": 1}})
         assert after["context"]["lastResult"]["body"]["path"] == "/v1/pets?limit=1"
 
 
 @asynchronous
-async def test_a_document_that_changes_is_taken_over_anew(tmp_path: Path) -> None:
+async def test_a_changed_document_is_imported_again(tmp_path: Path) -> None:
     async with pets(tmp_path) as (hub, _):
         (tmp_path / "api.json").write_text(json.dumps(document({"operationId": "later"})))
         await until(lambda: "pets.later" in hub.registry.tools)
@@ -175,23 +175,23 @@ def noted(folder: Path, **options: Any) -> list[tuple[str, int, str]]:
     return [(one.code, one.line - HEAD.count("\n"), one.message) for one in findings(folder, text)]
 
 
-def test_a_document_that_cannot_be_used_is_one_error(tmp_path: Path) -> None:
+def test_an_unusable_document_is_one_finding(tmp_path: Path) -> None:
     (found,) = noted(tmp_path, written={"openapi": "3.1.0", "paths": 3})
     assert found == ("CFG071", 2, "nothing of `pets` can be taken over: `paths` is not a mapping")
     (missing,) = noted(tmp_path, openapi="none.json")
-    assert missing[2].endswith("the document cannot be read: no such file or directory")
+    assert missing[2].endswith("none.json` cannot be read: no such file or directory")
     (none,) = noted(tmp_path, openapi=None)
     assert none[0] == "CFG071"
 
 
-def test_operations_that_are_left_out_are_told_but_not_without_an_end(tmp_path: Path) -> None:
+def test_the_number_of_findings_about_left_out_operations_is_limited(tmp_path: Path) -> None:
     paths = {f"/{n}": {"get": {"parameters": 1}} for n in range(30)}
     found = noted(tmp_path, written={"openapi": "3.1.0", "paths": paths})
     assert [code for code, _, _ in found] == ["CFG072"] * 11
     assert found[-1][2] == "20 more operations are left out"
 
 
-def test_a_name_that_nothing_has_is_told(tmp_path: Path) -> None:
+def test_an_unknown_operation_name_is_a_finding(tmp_path: Path) -> None:
     found = noted(tmp_path, more=", include: [listPets, lost], exclude: [gone]")
     assert [(code, message) for code, _, message in found] == [
         ("CFG073", "`pets` has no operation `lost`"),
@@ -199,7 +199,7 @@ def test_a_name_that_nothing_has_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_two_operations_of_one_name_are_told(tmp_path: Path) -> None:
+def test_two_operations_with_one_name_are_a_finding(tmp_path: Path) -> None:
     paths = {"/a": {"get": {"operationId": "x y"}}, "/b": {"get": {"operationId": "x/y"}}}
     ((code, _, message),) = noted(tmp_path, written={"openapi": "3.1.0", "paths": paths})
     assert (code, message) == ("CFG072", "the operation `x/y` is left out: another one is called pets.x_y already")

@@ -1,4 +1,4 @@
-"""Operations of documents: the arguments they take, and what becomes of documents that nobody should have written."""
+"""Operations of documents: their arguments, and invalid documents."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def why_not(written: dict[str, Any]) -> str:
     return one.why
 
 
-def test_every_operation_is_there_by_its_id_or_its_method_and_path() -> None:
+def test_every_operation_is_named_by_its_id_or_its_method_and_path() -> None:
     assert list(found(PETS)) == ["listPets", "addPet", "get_pets_petId", "changePet", "removePet"]
 
 
-def test_what_is_said_about_an_operation_is_taken_over() -> None:
+def test_the_title_description_and_tags_of_an_operation_are_used() -> None:
     pets = found(PETS)
     listing = pets["listPets"]
     assert (listing.title, listing.description, listing.tags) == ("List pets", "All pets, page by page", ["pets"])
@@ -61,13 +61,13 @@ def test_parameters_of_the_path_the_query_and_headers_are_arguments() -> None:
     assert found(PETS)["get_pets_petId"].input_schema["required"] == ["petId"]
 
 
-def test_a_header_that_the_connection_sends_is_no_argument() -> None:
+def test_a_header_that_the_connection_sends_is_not_an_argument() -> None:
     assert "X-Key" not in found(PETS, "x-key")["listPets"].input_schema["properties"]
     fixed: Any = [{"name": name, "in": "header", "schema": {}} for name in ("Authorization", "Host", "Cookie", "a b")]
     assert only(document({"parameters": fixed})).input_schema["properties"] == {}
 
 
-def test_only_reading_is_marked_as_such() -> None:
+def test_only_reading_operations_are_marked_read_only() -> None:
     hints = {id: one.annotations for id, one in found(PETS).items()}
     assert [id for id, one in hints.items() if one.get("read_only_hint")] == ["listPets", "get_pets_petId"]
     assert hints["removePet"]["destructive_hint"]
@@ -86,7 +86,7 @@ def test_a_body_that_contains_itself_is_checked_all_the_way_down() -> None:
     assert name == {"type": ["string", "null"]}
 
 
-def test_a_body_that_may_be_left_out_is_left_out() -> None:
+def test_an_optional_body_may_be_omitted() -> None:
     changing = found(PETS)["changePet"]
     assert "body" not in changing.input_schema["required"]
     assert changing.bare is not None
@@ -94,7 +94,7 @@ def test_a_body_that_may_be_left_out_is_left_out() -> None:
     assert request_of(changing).headers == {"Content-Type": "application/merge-patch+json"}
 
 
-def test_two_parameters_of_one_name_are_told_apart() -> None:
+def test_two_parameters_with_one_name_get_different_arguments() -> None:
     both = [{"name": "id", "in": place, "schema": {"type": "string"}} for place in ("query", "header", "path")]
     body: Any = {"content": {"application/json": {}}}
     more = [{"name": "body", "in": "query", "schema": {}}]
@@ -103,12 +103,12 @@ def test_two_parameters_of_one_name_are_told_apart() -> None:
     assert request_of(one).query["id"] == '$.arguments["query_id"]'
 
 
-def test_a_variable_of_the_path_that_nobody_declared_is_a_text() -> None:
+def test_an_undeclared_path_variable_is_a_string() -> None:
     one = only(document({}, path="/a/{x}/{y}"))
     assert one.input_schema["properties"] == {"x": {"type": "string"}, "y": {"type": "string"}}
 
 
-def test_a_list_that_is_sent_as_one_text_is_given_as_one() -> None:
+def test_a_list_that_is_sent_as_text_is_a_string_argument() -> None:
     many = {"name": "ids", "in": "query", "explode": False, "schema": {"type": "array", "items": {}}}
     schema = only(document({"parameters": [many]})).input_schema["properties"]["ids"]
     assert schema == {"type": "string", "description": "Several values, with commas between them"}
@@ -119,7 +119,7 @@ def test_a_pattern_for_another_engine_is_dropped_and_the_rest_kept() -> None:
     assert only(document({"parameters": [odd]})).input_schema["properties"]["a"] == {"type": "string", "maxLength": 3}
 
 
-def test_words_that_many_documents_misplace_do_no_harm() -> None:
+def test_misplaced_schema_keywords_are_corrected_or_dropped() -> None:
     name = {"type": "string", "required": True, "nullable": True, "enum": ["a"]}
     body = {"type": "object", "properties": {"name": name}}
     schema = only(document(taking(body), version="3.1.0")).input_schema["properties"]["body"]
@@ -181,18 +181,18 @@ def test_an_invalid_path_is_left_out(path: str) -> None:
 
 
 @pytest.mark.parametrize("paths", [[1], 1, "x"])
-def test_paths_that_are_none_are_refused(paths: Any) -> None:
+def test_paths_that_are_not_a_mapping_are_refused(paths: Any) -> None:
     with pytest.raises(DefinitionError, match="`paths` is not a mapping"):
         list(list_operations({"openapi": "3.1.0", "paths": paths}, "api"))
 
 
 @pytest.mark.parametrize("entry", [None, 1, [], {"$ref": "#/paths/~1x"}])
-def test_a_path_that_leads_nowhere_leaves_the_others(entry: Any) -> None:
+def test_an_invalid_path_entry_does_not_affect_the_others(entry: Any) -> None:
     written = {"openapi": "3.1.0", "paths": {"/x": entry, "/y": {"get": {}}}}
     assert list(found(written)) == ["get_y"]
 
 
-def test_schemas_that_are_nothing_but_each_other_do_no_harm() -> None:
+def test_schemas_that_only_refer_to_each_other_can_be_used() -> None:
     schemas = {"A": {"$ref": "#/components/schemas/B"}, "B": {"allOf": [{"$ref": "#/components/schemas/A"}]}}
     one = only(document(taking({"$ref": "#/components/schemas/A"}), components={"schemas": schemas}))
     Validator(one.input_schema).is_valid({"body": 1})
@@ -205,7 +205,7 @@ def test_a_long_chain_of_references_is_followed_without_recursion() -> None:
     assert len(one.input_schema["$defs"]) == 2_001
 
 
-def test_a_document_without_an_end_is_refused() -> None:
+def test_a_document_with_too_many_operations_is_refused() -> None:
     paths: Any = {f"/{n}": {"get": {}} for n in range(MAX_OPERATIONS + 1)}
     with pytest.raises(DefinitionError, match="more than 5,000 operations"):
         list(list_operations({"openapi": "3.1.0", "paths": paths}, "api"))
@@ -218,7 +218,7 @@ JUNK: list[Any] = [
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something stands in a document."""
+    """The paths of all values in a document."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in entries:
         yield (*path, key)
@@ -226,7 +226,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_whatever_stands_in_a_document_nothing_but_a_refusal_comes_of_it(seed: int) -> None:
+def test_a_mutated_document_is_read_or_refused(seed: int) -> None:
     chance = Random(seed)
     written = deepcopy(PETS)
     for _ in range(chance.randint(1, 4)):

@@ -1,4 +1,4 @@
-"""Reading documents, from honest ones to those that want to take the hub down."""
+"""Reading valid, invalid and hostile documents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_openapi_3_0_to_3_2_are_read(tmp_path: Path, version: str) -> None:
     assert read_document(written(tmp_path, f"openapi: {version}\npaths: {{}}\n"))["openapi"] == version
 
 
-def test_words_and_dates_of_yaml_stay_what_they_are(tmp_path: Path) -> None:
+def test_words_and_dates_of_yaml_stay_text(tmp_path: Path) -> None:
     text = "openapi: 3.0.0\nx: {a: [no, on, 2020-01-01, 12:30, true, 3]}\ny: {200: ok}\nz: &z {b: c}\nw: *z\n"
     found = read_document(written(tmp_path, text))
     assert found["x"] == {"a": ["no", "on", "2020-01-01", "12:30", True, 3]}
@@ -63,14 +63,14 @@ def test_words_and_dates_of_yaml_stay_what_they_are(tmp_path: Path) -> None:
         ("openapi: 3.1.0\na: " + "[" * 500 + "]" * 500, "nested more than 128 levels deep"),
     ],
 )
-def test_what_is_no_document_is_refused_in_one_sentence(tmp_path: Path, content: str | bytes, why: str) -> None:
+def test_an_invalid_document_is_refused_with_one_line(tmp_path: Path, content: str | bytes, why: str) -> None:
     with pytest.raises(DefinitionError) as caught:
         read_document(written(tmp_path, content))
     assert why in caught.value.message
     assert "\n" not in caught.value.message
 
 
-def test_aliases_that_multiply_cost_nothing(tmp_path: Path) -> None:
+def test_nested_yaml_aliases_are_not_expanded(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
     assert read_document(written(tmp_path, "\n".join(["openapi: 3.1.0", *lines])))["a29"]
@@ -87,7 +87,7 @@ def test_a_document_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: py
         read_document(written(tmp_path, "openapi: 3.1.0\na: [" + "x, " * 200 + "]"))
 
 
-def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, why in (("pipe", "regular file"), (".", "regular file"), ("none", "no such file")):
         with pytest.raises(DefinitionError, match=why):

@@ -43,7 +43,7 @@ def add(hub: Hub, one: CoreSkill, settings: CoreSettings) -> None:
 
 @asynccontextmanager
 async def calling(*, allow_private: bool = True, sampling: Any = None, **options: Any) -> AsyncIterator[Call]:
-    """A function that calls a skill by name and gives what it answered."""
+    """A function that calls a skill by name and returns its answer."""
     egress = Egress(allow_private)
     hub = hub_with(CoreSettings(egress, **options))
     async with connect(hub, sampling=sampling) as client:

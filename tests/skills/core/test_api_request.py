@@ -1,4 +1,4 @@
-"""Calling APIs: what is sent, and how answers read."""
+"""Calling APIs: the requests, and the form of the answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.skills.core.calling import calling, serving
 
 
 async def echo(request: web.BaseRequest) -> web.Response:
-    """What was asked, with a cookie."""
+    """Answer with the request and a cookie."""
     said = {"method": request.method, "path": request.path_qs, "body": (await request.read()).decode()}
     response = web.json_response(said | {"kind": request.headers.get("Content-Type"), "x": request.headers.get("X-A")})
     response.set_cookie("session", "secret")
@@ -20,7 +20,7 @@ async def echo(request: web.BaseRequest) -> web.Response:
 
 
 @asynchronous
-async def test_a_call_gives_status_headers_and_data_but_no_cookies() -> None:
+async def test_a_call_returns_status_headers_and_data_but_no_cookies() -> None:
     async with serving(echo) as base, calling() as call:
         reply = await call("api_request", url=f"{base}/a?b=1", headers={"X-A": "1"})
 
@@ -68,7 +68,7 @@ async def test_method_and_body_are_sent_as_given(given: dict[str, Any], method: 
     ],
 )
 @asynchronous
-async def test_a_body_reads_as_data_or_text(kind: str, body: bytes, read: Any) -> None:
+async def test_a_body_is_returned_as_data_or_text(kind: str, body: bytes, read: Any) -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         return web.Response(body=body, headers={"Content-Type": kind}, status=404)
 
@@ -92,7 +92,7 @@ async def test_a_body_reads_as_data_or_text(kind: str, body: bytes, read: Any) -
     ],
 )
 @asynchronous
-async def test_a_wrong_request_is_told_in_one_sentence(given: dict[str, Any], said: str) -> None:
+async def test_an_invalid_request_is_an_error(given: dict[str, Any], said: str) -> None:
     async with calling() as call:
         reply = await call("api_request", **given)
 

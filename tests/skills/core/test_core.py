@@ -1,4 +1,4 @@
-"""What the catalogue shows of the core skills, how their arguments are read, and that they stay inside."""
+"""The declarations of the core skills, the reading of their arguments, and their access to private addresses."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ FIELDS = {
 KNOWN = {"web_read", "llm", "workflow_run"}
 
 
-def test_every_core_skill_is_there_with_its_typed_fields() -> None:
+def test_every_core_skill_has_its_typed_fields() -> None:
     assert {one.name: set(one.declaration.input_schema or {}) for one in CORE} == FIELDS
     assert [one.name for one in CORE] == sorted(FIELDS)
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_a_skill_describes_itself_and_its_fields(name: str) -> None:
+def test_a_skill_has_descriptions_of_itself_and_its_fields(name: str) -> None:
     one = skill(name).declaration
 
     assert one.description and one.description.endswith(".")
@@ -45,7 +45,7 @@ def test_a_skill_describes_itself_and_its_fields(name: str) -> None:
     assert all(field["type"] and field["description"] for field in (one.input_schema or {}).values())
 
 
-def test_the_skills_that_bring_in_foreign_text_say_so() -> None:
+def test_skills_that_fetch_foreign_text_are_declared_external() -> None:
     assert {one.name for one in CORE if one.declaration.external} == {
         "api_request",
         "rss_collector",
@@ -85,7 +85,7 @@ def test_importing_the_skills_loads_none_of_their_libraries() -> None:
     assert said.stdout.strip() == "[]"
 
 
-def test_a_typed_field_wins_over_config_and_config_over_input() -> None:
+def test_a_typed_field_takes_precedence_over_config_and_config_over_input() -> None:
     args = {"input": "c", "config": {"query": "b"}, "query": "a"}
 
     assert require_text(args, "query") == "a"
@@ -95,18 +95,18 @@ def test_a_typed_field_wins_over_config_and_config_over_input() -> None:
 
 
 @pytest.mark.parametrize("args", [{}, {"input": ""}, {"input": " ", "config": {}}, {"config": None}, {"config": "x"}])
-def test_a_needed_field_that_is_nowhere_is_missing(args: dict[str, Any]) -> None:
+def test_a_missing_required_field_is_an_error(args: dict[str, Any]) -> None:
     with pytest.raises(ToolError, match="query is missing"):
         require_text(args, "query")
 
 
 @pytest.mark.parametrize(("given", "read"), [(3, 3), ("7", 7), (1000, 50), (None, 10)])
-def test_a_number_is_read_and_cut(given: Any, read: int) -> None:
+def test_a_number_is_converted_and_limited(given: Any, read: int) -> None:
     assert get_integer({"config": {"n": given}}, "n", 10, 50) == read
 
 
 @pytest.mark.parametrize("given", [0, -1, True, "many", "", 1.5, [], "9" * 5000, "\u0663"])
-def test_what_is_no_number_above_zero_is_an_error(given: Any) -> None:
+def test_a_value_that_is_not_a_positive_integer_is_an_error(given: Any) -> None:
     with pytest.raises(ToolError, match="whole number"):
         get_integer({"n": given}, "n", 10, 50)
 
@@ -118,7 +118,7 @@ def test_a_field_of_another_type_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("prefix", [(), ("",), ("git", "")])
-def test_an_empty_word_in_an_allowed_command_is_a_mistake(prefix: tuple[str, ...]) -> None:
+def test_an_empty_word_in_an_allowed_command_is_an_error(prefix: tuple[str, ...]) -> None:
     with pytest.raises(DefinitionError):
         CoreSettings(Egress(), shell_allowed=(prefix,))
 
@@ -143,7 +143,7 @@ async def test_no_skill_fetches_from_a_private_address_unless_allowed(name: str)
 
 
 @asynchronous
-async def test_the_operators_search_server_may_be_private_while_pages_may_not() -> None:
+async def test_the_search_server_of_the_operator_may_be_private_but_pages_may_not() -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         return web.json_response({"results": []})
 

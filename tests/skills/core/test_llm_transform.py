@@ -1,4 +1,4 @@
-"""Transforming text: what the client's model is asked, and what comes back."""
+"""Transforming text: the requests to the client's model, and its answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def saying(text: str, asked: list[dict[str, Any]]) -> Any:
 
 
 async def asked_by(**given: Any) -> dict[str, Any]:
-    """What the model is asked."""
+    """The sampling request."""
     asked: list[dict[str, Any]] = []
     async with calling(sampling=saying("done", asked)) as call:
         reply = await call("llm_transform", **given)
@@ -64,7 +64,7 @@ async def test_without_options_the_model_gets_only_the_input() -> None:
     ],
 )
 @asynchronous
-async def test_a_template_holds_the_input_and_nothing_else(template: str, given: str, sent: str) -> None:
+async def test_a_template_only_inserts_the_input(template: str, given: str, sent: str) -> None:
     assert prompt(await asked_by(input=given, config={"prompt_template": template})) == sent
 
 
@@ -82,14 +82,14 @@ async def test_a_tier_becomes_a_preference(tier: str, wanted: dict[str, float] |
 
 
 @asynchronous
-async def test_nothing_to_transform_and_nothing_said_are_errors() -> None:
+async def test_a_missing_input_and_an_empty_answer_are_errors() -> None:
     async with calling(sampling=saying("", [])) as call:
         assert (await call("llm_transform")).text == "input is missing."
         assert (await call("llm_transform", input="x")).text == "The model answered without text."
 
 
 @asynchronous
-async def test_a_client_without_a_model_is_told_what_it_lacks() -> None:
+async def test_a_client_without_sampling_gets_an_error_that_names_it() -> None:
     async with calling() as call:
         with pytest.raises(RemoteError, match="sampling") as caught:
             await call("llm_transform", input="x")

@@ -1,4 +1,4 @@
-"""Collecting feeds: kinds, order, duplicates, failures, and feeds that are made to do harm."""
+"""Collecting feeds: kinds, order, duplicates, failures, and hostile feeds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def feeds(**bodies: str) -> Answer:
 
 
 async def collected(given: dict[str, Any], **bodies: str) -> Any:
-    """What the skill answers; `BASE` in the arguments stands for the server."""
+    """The answer of the skill; `BASE` in the arguments is the address of the server."""
     async with serving(feeds(**bodies)) as base, calling() as call:
         filled = {
             name: value.replace("BASE", base) if isinstance(value, str) else value for name, value in given.items()
@@ -56,7 +56,7 @@ async def collected(given: dict[str, Any], **bodies: str) -> Any:
 
 
 @asynchronous
-async def test_the_newest_items_of_all_feeds_come_first_and_each_once() -> None:
+async def test_the_items_of_all_feeds_are_ordered_by_date_without_duplicates() -> None:
     said = await collected({"urls": ["BASE/rss", "BASE/atom"]}, rss=RSS, atom=ATOM)
 
     assert [item["title"] for item in said["items"]] == ["Newest", "New & shiny", "Old", "Undated"]
@@ -72,7 +72,7 @@ async def test_the_newest_items_of_all_feeds_come_first_and_each_once() -> None:
     [{"url": "BASE/rss"}, {"input": "BASE/rss"}, {"input": "BASE/rss, BASE/rss\nBASE/atom"}, {"urls": ["BASE/rss"]}],
 )
 @asynchronous
-async def test_feeds_are_named_in_several_ways(given: dict[str, Any]) -> None:
+async def test_feeds_can_be_given_in_several_ways(given: dict[str, Any]) -> None:
     assert len((await collected({**given, "max_items": 2}, rss=RSS, atom=ATOM))["items"]) == 2
 
 
@@ -82,7 +82,7 @@ async def test_a_feed_without_items_is_empty() -> None:
 
 
 @asynchronous
-async def test_one_feed_that_fails_does_not_spoil_the_others() -> None:
+async def test_a_failing_feed_does_not_affect_the_others() -> None:
     said = await collected({"urls": ["BASE/none", "BASE/rss", "BASE/page"]}, rss=RSS, page="<html><p>hi</p></html>")
 
     assert len(said["items"]) == 3
@@ -105,12 +105,12 @@ async def test_one_feed_that_fails_does_not_spoil_the_others() -> None:
     ],
 )
 @asynchronous
-async def test_if_nothing_could_be_collected_the_reason_is_told(given: dict[str, Any], said: str) -> None:
+async def test_if_nothing_could_be_collected_the_answer_is_the_reason(given: dict[str, Any], said: str) -> None:
     assert await collected(given, page="just words") == said
 
 
 @asynchronous
-async def test_the_body_of_a_feed_is_never_taken_for_a_file_or_an_address(tmp_path: Path) -> None:
+async def test_the_body_of_a_feed_is_never_opened_as_a_file_or_url(tmp_path: Path) -> None:
     secret = tmp_path / "secret.xml"
     secret.write_text(RSS)
     async with serving(feeds()) as base:

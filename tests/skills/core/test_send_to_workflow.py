@@ -1,4 +1,4 @@
-"""The core skill that hands its input over to a workflow."""
+"""The core skill that sends its input to a workflow."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ async def test_a_workflow_gets_the_input_and_its_answer_is_the_result(tmp_path: 
         ]
         kept = await desk.hub.store.instances.page()
 
-    told = [answer["structuredContent"] for answer in answers]
-    assert [(one["status"], one["result"]) for one in told] == [
+    message = [answer["structuredContent"] for answer in answers]
+    assert [(one["status"], one["result"]) for one in message] == [
         ("completed", "in1"),
         ("completed", "in1"),
         ("completed", "1"),
         ("completed", "in1"),
     ]
-    assert [one["run_id"] for one in told] == [instance.id for instance in kept]
+    assert [one["run_id"] for one in message] == [instance.id for instance in kept]
     assert answers[0]["_meta"]["waypost/branch"] == "on_success"
 
 
@@ -62,7 +62,7 @@ async def test_a_workflow_gets_the_input_and_its_answer_is_the_result(tmp_path: 
     ],
 )
 @asynchronous
-async def test_what_goes_wrong_is_told(arguments: Any, said: str, tmp_path: Path) -> None:
+async def test_failures_are_errors_with_their_reason(arguments: Any, said: str, tmp_path: Path) -> None:
     workflows = {
         "off": {"enabled": False, "steps": [play("one")]},
         "slow": {"steps": [{"skill": "hang"}]},
@@ -96,7 +96,7 @@ async def test_a_dynamic_skill_needs_the_permission_to_run_workflows(
 
 
 @asynchronous
-async def test_a_step_can_hand_over_to_another_workflow(tmp_path: Path) -> None:
+async def test_a_step_can_send_its_input_to_another_workflow(tmp_path: Path) -> None:
     steps = [play("one", adds="1"), {"skill": "send_to_workflow", "config": {"target_workflow": "inner"}}]
     inner = {"workflows": {"inner": {"steps": [play("deep", adds="?")]}}}
     async with stepping(tmp_path, steps, sections=inner) as desk:

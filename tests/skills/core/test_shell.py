@@ -1,4 +1,4 @@
-"""Running allowed commands: a corpus of injections, limits, and processes that must be gone afterwards."""
+"""Running allowed commands: a corpus of injections, limits, and the end of processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PAYLOADS = list(dict.fromkeys([wrapping.format(command) for wrapping, command in
 
 
 def fake(folder: Path) -> str:
-    """A program that prints its arguments exactly, each followed by a unit separator of its own."""
+    """A program that prints its exact arguments, each followed by a separator."""
     program = folder / "fake"
     program.write_text('#!/bin/sh\nfor word in "$@"; do printf \'%s\\036\\036\' "$word"; done\n')
     program.chmod(0o755)
@@ -54,7 +54,7 @@ def fake(folder: Path) -> str:
 
 
 def names(folder: Path) -> list[str]:
-    """What lies in a folder; a canary would be an injection that worked."""
+    """The files in a folder; an additional one is a successful injection."""
     return sorted(os.listdir(folder))
 
 
@@ -74,7 +74,7 @@ def said(answer: dict[str, Any]) -> list[str]:
 
 
 @asynchronous
-async def test_a_quoted_injection_arrives_as_one_word_exactly_as_it_was(tmp_path: Path) -> None:
+async def test_a_quoted_injection_arrives_unchanged_as_one_word(tmp_path: Path) -> None:
     program = fake(tmp_path)
     given = settings(tmp_path, (program,))
     exact, refused = 0, 0
@@ -167,7 +167,7 @@ def test_an_allowed_command_may_have_more_words(command: str) -> None:
     assert parse_command(command, (("git", "log"), ("git", "status"))) == shlex.split(command)
 
 
-def test_an_allowed_command_that_ends_with_two_dashes_takes_no_options_before_them() -> None:
+def test_an_allowed_command_ending_with_two_dashes_accepts_no_options_before_them() -> None:
     allowed = (("grep", "-r", "--"),)
 
     assert parse_command("grep -r -- --include=x .", allowed)
@@ -192,7 +192,7 @@ async def test_arguments_change_neither_directory_environment_nor_deadline(
 
 
 @asynchronous
-async def test_exit_code_and_both_outputs_are_told(tmp_path: Path) -> None:
+async def test_the_exit_code_and_both_outputs_are_returned(tmp_path: Path) -> None:
     (tmp_path / "both").write_text("#!/bin/sh\necho out; echo err >&2; exit 3\n")
     (tmp_path / "both").chmod(0o755)
     async with calling(shell_allowed=((str(tmp_path / "both"),),), shell_directory=tmp_path) as call:
@@ -210,13 +210,13 @@ async def test_output_is_cut_at_the_limit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["no-such-program", "/", "/etc/passwd"])
 @asynchronous
-async def test_a_program_that_cannot_be_run_is_told_in_one_sentence(command: str, tmp_path: Path) -> None:
+async def test_a_program_that_cannot_be_run_is_an_error(command: str, tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="The command cannot be run: "):
         await run(settings(tmp_path, (command,)), command)
 
 
 @pytest.mark.parametrize("command", ["ls 'open", 'ls "open', "ls \\", "ls \0", "ls " + "x" * 40_000])
-def test_a_malformed_command_is_told_in_one_sentence(command: str) -> None:
+def test_a_malformed_command_is_an_error(command: str) -> None:
     with pytest.raises(ToolError, match="The command "):
         parse_command(command, (("ls",),))
 
@@ -233,16 +233,16 @@ def family(folder: Path) -> str:
 
 
 def is_gone(folder: Path, name: str) -> bool:
-    """Whether the process whose number is in a file has ended; a zombie has."""
+    """Whether the process with the id in a file has ended; a zombie has."""
     try:
         state = Path(f"/proc/{int((folder / name).read_text())}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError, ValueError):
-        return True  # or killed before it wrote its number
+        return True  # or killed before it wrote its id
     return state in ("Z", "X")
 
 
 @asynchronous
-async def test_a_command_that_does_not_end_is_killed_with_its_children(tmp_path: Path) -> None:
+async def test_a_command_that_times_out_is_killed_with_its_children(tmp_path: Path) -> None:
     program = family(tmp_path)
     with pytest.raises(ToolError, match=r"did not end within 0\.5 s"):
         await run(settings(tmp_path, (program,), timeout=0.5), program)
@@ -274,7 +274,7 @@ async def test_a_child_left_behind_is_killed_when_the_command_ends(tmp_path: Pat
 
 
 @asynchronous
-async def test_a_command_cancelled_while_it_starts_ends_too(tmp_path: Path) -> None:
+async def test_a_command_cancelled_while_it_starts_is_killed(tmp_path: Path) -> None:
     program = family(tmp_path)
     for turns in range(20):
         running = asyncio.ensure_future(run(settings(tmp_path, (program,)), program))

@@ -15,7 +15,7 @@ from tests.skills.core.calling import calling
 
 
 @asynchronous
-async def test_the_facts_are_there(tmp_path: Path) -> None:
+async def test_the_facts_are_returned(tmp_path: Path) -> None:
     async with calling(data_directory=tmp_path) as call:
         facts = (await call("system_info")).structured
 
@@ -28,7 +28,7 @@ async def test_the_facts_are_there(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_no_name_path_or_variable_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_host_name_path_or_variable_is_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WAYPOST_SECRET", "hunter2-hunter2")
     async with calling(data_directory=tmp_path) as call:
         said = (await call("system_info", config={"environment": True})).text
@@ -40,7 +40,7 @@ async def test_no_name_path_or_variable_is_told(tmp_path: Path, monkeypatch: pyt
 
 
 @asynchronous
-async def test_a_directory_that_is_gone_leaves_the_other_facts() -> None:
+async def test_a_missing_directory_does_not_affect_the_other_facts() -> None:
     async with calling(data_directory=Path("/nowhere/at/all")) as call:
         facts = (await call("system_info")).structured
 

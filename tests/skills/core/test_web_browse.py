@@ -1,4 +1,4 @@
-"""Reading pages: text, Markdown, links and HTML, and pages that are made to keep a parser busy."""
+"""Reading pages: text, Markdown, links and HTML, and pages that keep a parser busy."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_page_as_markdown_keeps_headings_links_lists_and_code() -> None:
 
 
 @asynchronous
-async def test_links_are_whole_addresses_of_the_web_each_once() -> None:
+async def test_links_are_absolute_urls_without_duplicates() -> None:
     said = await browsed(PAGE + PAGE, extract="links")
 
     assert [link["text"] for link in said["links"]] == ["Menu", "a link"]
@@ -71,7 +71,7 @@ async def test_links_are_whole_addresses_of_the_web_each_once() -> None:
 
 
 @asynchronous
-async def test_html_is_given_as_it_came_up_to_the_limit() -> None:
+async def test_html_is_returned_unchanged_up_to_the_limit() -> None:
     assert (await browsed("<p>hi</p>", extract="html"))["html"] == "<p>hi</p>"
     long = await browsed("<p>" + "x" * 200_000, extract="html")
     assert (len(long["html"]), long["truncated"]) == (100_000, True)
@@ -103,7 +103,7 @@ async def test_a_page_reads_in_its_own_encoding(body: bytes, kind: str, text: st
 
 
 @asynchronous
-async def test_what_is_no_page_is_told_in_one_sentence() -> None:
+async def test_a_response_that_is_not_a_page_is_an_error() -> None:
     assert await browsed("gone", status=404) == "The page answered 404."
     assert await browsed(b"%PDF", "application/pdf") == "A page of the kind application/pdf cannot be read as text."
     assert "more than 4194304 bytes" in await browsed(bytes(4 * 1024 * 1024 + 1))
@@ -113,7 +113,7 @@ async def test_what_is_no_page_is_told_in_one_sentence() -> None:
 
 
 @asynchronous
-async def test_a_page_that_keeps_the_parser_busy_is_given_up_and_its_process_is_gone() -> None:
+async def test_a_page_that_keeps_the_parser_busy_times_out_and_its_process_ends() -> None:
     before = children()
     with pytest.raises(ToolError, match=r"could not be read within 0\.5 s"):
         await read_page("<div>" * 200_000, "http://x.example/", "text", 1000, within=0.5)
@@ -129,7 +129,9 @@ async def test_a_page_that_nests_deeply_is_read() -> None:
 
 
 @asynchronous
-async def test_without_its_library_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+async def test_a_missing_library_is_an_error_that_names_its_installation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     reader = tmp_path / "reading.py"
     reader.write_text('import sys; sys.stdin.read(); print(\'{"missing": "selectolax"}\')')
     monkeypatch.setattr(inputs, "READER", reader)
@@ -138,7 +140,7 @@ async def test_without_its_library_the_way_to_get_it_is_told(monkeypatch: pytest
 
 
 @asynchronous
-async def test_a_reader_that_crashes_costs_one_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+async def test_a_crashing_parser_is_an_error_of_one_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     reader = tmp_path / "reading.py"
     reader.write_text("import os; os.abort()")
     monkeypatch.setattr(inputs, "READER", reader)

@@ -27,7 +27,7 @@ def saying(status: int, body: Any) -> Answer:
 
 
 @asynchronous
-async def test_searxng_gives_titles_addresses_and_snippets() -> None:
+async def test_searxng_returns_titles_addresses_and_snippets() -> None:
     asked: list[dict[str, str]] = []
 
     async def answer(request: web.BaseRequest) -> web.Response:
@@ -63,7 +63,7 @@ async def test_nothing_found_is_an_empty_list() -> None:
     ],
 )
 @asynchronous
-async def test_a_search_server_that_fails_is_told_in_one_sentence(status: int, body: Any, said: str) -> None:
+async def test_a_failing_search_server_is_an_error(status: int, body: Any, said: str) -> None:
     async with serving(saying(status, body)) as base, calling(searxng=base) as call:
         reply = await call("web_search", query="x")
 
@@ -79,7 +79,7 @@ async def test_a_search_needs_a_query_of_a_sensible_length() -> None:
 
 
 class Loopback(BaseSearchEngine[TextResult]):
-    """A search engine of ddgs's own kind whose server the test runs."""
+    """A search engine of ddgs with a server in the test."""
 
     name = "loopback"
     category = "text"
@@ -114,7 +114,7 @@ async def test_ddgs_is_used_where_no_server_is_configured(monkeypatch: pytest.Mo
 
 
 @asynchronous
-async def test_ddgs_that_finds_nothing_gives_an_empty_list(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ddgs_without_results_returns_an_empty_list(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         return web.Response(text="<p>nothing</p>", content_type="text/html")
 
@@ -124,7 +124,7 @@ async def test_ddgs_that_finds_nothing_gives_an_empty_list(monkeypatch: pytest.M
 
 
 @asynchronous
-async def test_ddgs_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ddgs_that_does_not_end_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         await asyncio.Event().wait()
         return web.Response()
@@ -137,7 +137,7 @@ async def test_ddgs_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatc
 
 
 @asynchronous
-async def test_without_ddgs_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_ddgs_is_an_error_that_names_its_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ddgs", None)
     async with calling() as call:
         reply = await call("web_search", query="cats")

@@ -22,8 +22,10 @@ from tests.protocol.conftest import (
 )
 from waypost import Hub
 from waypost.loops import Stall
+from waypost.runtime.core import Launch
 from waypost.runtime.runtime import Runtime
-from waypost.transports.http.app import HttpApp
+from waypost.runtime.server import build_app
+from waypost.transports.http.app import DeferredApp, HttpApp
 from waypost.wire.params import PROTOCOL_VERSION
 from waypost.wire.versions import LATEST_LEGACY
 
@@ -67,7 +69,7 @@ def parse_event(block: str) -> Sse:
 class Call:
     """One HTTP request in flight."""
 
-    def __init__(self, app: HttpApp, scope: Json, body: Iterable[bytes]) -> None:
+    def __init__(self, app: HttpApp | DeferredApp, scope: Json, body: Iterable[bytes]) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.raw_headers: list[tuple[str, str]] = []
@@ -84,7 +86,7 @@ class Call:
         self._gone = asyncio.Event()
         self.task = asyncio.create_task(self._run(app, scope))
 
-    async def _run(self, app: HttpApp, scope: Json) -> None:
+    async def _run(self, app: HttpApp | DeferredApp, scope: Json) -> None:
         try:
             await app(scope, self._receive, self._send)
         finally:
@@ -120,7 +122,7 @@ class Call:
         self._news.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something arrived that makes `condition` true."""
+        """Wait until `condition` holds."""
         while not condition():
             if self.task.done():
                 await self.task
@@ -179,7 +181,7 @@ class Call:
         return [parse_event(block) for block in self._blocks()]
 
     def messages(self) -> list[Json]:
-        """All messages so far, whatever form they came in."""
+        """All messages so far, of a JSON body or of a stream."""
         if not self.is_stream:
             return [self.json] if self.body else []
         return [event.message for event in self.events() if event.data]
@@ -190,7 +192,7 @@ class Web:
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
-        self.app = hub.asgi()
+        self.app = build_app(hub.launch(Launch(serves_http=True)))
         self.calls: list[Call] = []
 
     def open(
@@ -280,7 +282,7 @@ class Visitor:
 
 
 def routing(message: Json) -> dict[str, str | None]:
-    """The headers that repeat what a stateless request says."""
+    """The headers that repeat parts of a stateless request."""
     params = message["params"]
     named = NAMED.get(message["method"])
     return {
@@ -298,7 +300,7 @@ def code(call: Call) -> int:
 
 @asynccontextmanager
 async def browsing(hub: Hub) -> AsyncIterator[Web]:
-    """A client of a hub that is stopped in the end."""
+    """A client of a hub; the hub is stopped when the block ends."""
     web = Web(hub)
     try:
         yield web
@@ -311,7 +313,7 @@ async def browsing(hub: Hub) -> AsyncIterator[Web]:
 
 @pytest.fixture
 def no_stalls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fail if a hub held its event loop for long, in CPU time, whatever else the machine did."""
+    """Fail if a hub held its event loop for long, measured in CPU time, so that other load does not count."""
     stalls: list[Stall] = []
     monkeypatch.setattr(Runtime, "_report_stall", lambda _, stall: stalls.append(stall))
     yield

@@ -1,4 +1,4 @@
-"""A hub with something for everybody and something for some, and those who come to it."""
+"""A hub with public and scoped capabilities, and its callers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def bearer(credential: str) -> dict[str, str]:
 
 
 def guarded(auth: Authentication | None) -> Hub:
-    """A hub with something for everybody and something for writers, of every kind."""
+    """A hub with public and scoped capabilities of every kind."""
     hub = Hub("guarded", version="1.0.0", auth=auth)
 
     @hub.tool
@@ -65,18 +65,18 @@ def guarded(auth: Authentication | None) -> Hub:
 
 
 def with_keys() -> Hub:
-    """The hub for those who have a key."""
+    """The hub with API keys."""
     return guarded(Authentication(KEYS))
 
 
 def with_oauth(**settings: Any) -> Hub:
-    """The hub for those who have a token of the issuer."""
+    """The hub with tokens of an OAuth issuer."""
     given: Json = {"issuer": ISSUER, "resource": RESOURCE, "jwks": key_set("rsa"), **settings}
     return guarded(Authentication(oauth=OAuthSettings(**given), clock=Clock()))
 
 
 async def sign_in(web: Web, credential: str, version: str = LATEST_LEGACY) -> Visitor:
-    """A session that belongs to whoever presents this."""
+    """A session of the principal with this credential."""
     opened = await web.post(initialization(version), bearer(credential))
     assert opened.status == 200, opened.body
     visitor = Visitor(web, opened.headers["mcp-session-id"], version)

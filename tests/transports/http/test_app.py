@@ -10,7 +10,7 @@ from waypost import Hub, __version__
 
 
 @asynchronous
-async def test_health_needs_nothing_and_says_how_it_is() -> None:
+async def test_health_needs_no_key_and_reports_status_and_version() -> None:
     async with browsing(assorted_hub()) as web:
         call = await web.open("GET", headers={"accept": None, "content-type": None}, path="/health").done()
         assert call.status == 200
@@ -25,7 +25,7 @@ async def test_health_needs_nothing_and_says_how_it_is() -> None:
     [("GET", "/nothing"), ("POST", "/"), ("GET", "/mcp/"), ("POST", "/MCP"), ("GET", "/mcp/x")],
 )
 @asynchronous
-async def test_elsewhere_is_nothing(verb: str, path: str) -> None:
+async def test_an_unknown_path_is_404(verb: str, path: str) -> None:
     async with browsing(assorted_hub()) as web:
         call = await web.open(verb, path=path).done()
         assert call.status == 404
@@ -33,7 +33,7 @@ async def test_elsewhere_is_nothing(verb: str, path: str) -> None:
 
 
 @asynchronous
-async def test_who_is_lost_in_a_mounted_hub_is_told_the_whole_way() -> None:
+async def test_the_404_of_a_mounted_hub_names_the_full_path_of_mcp() -> None:
     async with browsing(assorted_hub()) as web:
         app: Any = web.app
 
@@ -46,7 +46,7 @@ async def test_who_is_lost_in_a_mounted_hub_is_told_the_whole_way() -> None:
 
 
 @asynchronous
-async def test_health_is_only_asked_for() -> None:
+async def test_health_allows_only_get() -> None:
     async with browsing(assorted_hub()) as web:
         call = await web.open("POST", path="/health").done()
         assert call.status == 405
@@ -57,7 +57,9 @@ async def test_health_is_only_asked_for() -> None:
 @pytest.mark.parametrize("verb", ["GET", "POST", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize("stranger", [{"host": "evil.example.com"}, {"origin": "http://evil.example.com"}])
 @asynchronous
-async def test_strangers_are_refused_on_every_route(verb: str, path: str, stranger: dict[str, str]) -> None:
+async def test_an_unknown_host_or_origin_is_refused_on_every_route(
+    verb: str, path: str, stranger: dict[str, str]
+) -> None:
     async with browsing(assorted_hub()) as web:
         call = await web.open(verb, b"{}", stranger, path).done()
         assert call.status == 403
@@ -74,7 +76,7 @@ async def test_strangers_are_refused_on_every_route(verb: str, path: str, strang
     ],
 )
 @asynchronous
-async def test_a_stranger_cannot_hide_behind_a_repeated_header(pairs: list[tuple[str, str]]) -> None:
+async def test_a_repeated_host_or_origin_header_is_refused(pairs: list[tuple[str, str]]) -> None:
     message = stateless(1, "tools/list")
     named = [(name, value) for name, value in routing(message).items() if value is not None]
     usual = [("accept", "*/*"), ("content-type", "application/json")]
@@ -84,7 +86,7 @@ async def test_a_stranger_cannot_hide_behind_a_repeated_header(pairs: list[tuple
 
 
 @asynchronous
-async def test_names_given_to_the_hub_are_let_in() -> None:
+async def test_configured_hosts_and_origins_are_accepted() -> None:
     hub = assorted_hub(allowed_hosts=["hub.example.com"], allowed_origins=["https://app.example.com"])
     async with browsing(hub) as web:
         headers = {"host": "hub.example.com", "origin": "https://app.example.com"}

@@ -1,4 +1,4 @@
-"""Who gets to a hub over HTTP, and what the others are told."""
+"""Which requests over HTTP are accepted, and how the others are refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ UNAVAILABLE = "Authorization server unavailable"
 
 
 async def refused(web: Web, headers: dict[str, str] | None = None) -> tuple[int, Json, str | None]:
-    """How a request is turned away, which is the same for every verb and in both eras."""
+    """The refusal of a request, which is the same for every verb and in both eras."""
     calls = [
         await web.modern("tools/list", headers=headers),
         await web.post(initialization(), headers),
@@ -70,20 +70,22 @@ async def refused(web: Web, headers: dict[str, str] | None = None) -> tuple[int,
     ],
 )
 @asynchronous
-async def test_whoever_shows_no_good_key_is_told_so(headers: dict[str, str], status: int, error: str) -> None:
+async def test_a_missing_or_invalid_key_is_refused_with_the_reason(
+    headers: dict[str, str], status: int, error: str
+) -> None:
     async with browsing(with_keys()) as web:
         assert await refused(web, headers) == (status, {"error": error}, "Bearer")
 
 
 @asynchronous
-async def test_a_hub_that_nobody_can_get_into_says_so() -> None:
+async def test_a_hub_without_any_credentials_refuses_every_request() -> None:
     async with browsing(guarded(Authentication(anonymous=False))) as web:
         assert await refused(web) == (401, {"error": NOT_CONFIGURED}, "Bearer")
         assert await refused(web, bearer(WRITER)) == (401, {"error": NOT_CONFIGURED}, "Bearer")
 
 
 @asynchronous
-async def test_with_oauth_a_refusal_says_where_to_get_a_token() -> None:
+async def test_with_oauth_a_refusal_points_to_the_metadata() -> None:
     where = f'resource_metadata="{METADATA}", scope="notes:read"'
     async with browsing(with_oauth(scopes=("notes:read",))) as web:
         assert await refused(web) == (401, {"error": MISSING}, f"Bearer {where}")
@@ -141,7 +143,7 @@ async def test_the_gate_comes_before_the_key() -> None:
 
 
 @asynchronous
-async def test_anonymous_callers_are_let_in_where_they_are_welcome_but_not_with_a_bad_key() -> None:
+async def test_anonymous_callers_are_accepted_if_allowed_but_not_with_an_invalid_key() -> None:
     guest = Principal("guest", scopes=("notes:write",))
     async with browsing(guarded(Authentication(KEYS, anonymous=guest))) as web:
         assert text_of(await modern_call(web, "whoami", None)) == "guest"
@@ -152,20 +154,20 @@ async def test_anonymous_callers_are_let_in_where_they_are_welcome_but_not_with_
 
 @pytest.mark.parametrize("version", LEGACY)
 @asynchronous
-async def test_a_session_is_not_there_for_anybody_else(version: str) -> None:
+async def test_a_session_of_another_principal_is_not_found(version: str) -> None:
     async with browsing(with_keys()) as web:
         owner = await sign_in(web, WRITER, version)
         stranger = Visitor(web, owner.id, version)
         stranger.headers.update(bearer(READER))
 
         posted = await stranger.post(request(1, "tools/list"))
-        told = await stranger.post(notification("notifications/initialized"))
+        outcome = await stranger.post(notification("notifications/initialized"))
         listened = await stranger.listen().done()
         deleted = await stranger.delete()
 
         unknown = Visitor(web, "never-was", version)
         unknown.headers.update(bearer(READER))
-        assert [call.status for call in (posted, told, listened, deleted)] == [404] * 4
+        assert [call.status for call in (posted, outcome, listened, deleted)] == [404] * 4
         assert posted.body == (await unknown.post(request(1, "tools/list"))).body
         assert {tool["name"] for tool in (await owner.ask("tools/list"))["result"]["tools"]} >= {"write"}
         assert (await owner.delete()).status == 204

@@ -1,4 +1,4 @@
-"""What is there for whom: scopes of keys and of tokens."""
+"""Scopes of keys and of tokens decide which capabilities a caller has."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ USES = [
 
 @pytest.mark.parametrize(("method", "section", "key", "scoped"), LISTS, ids=[method for method, *_ in LISTS])
 @asynchronous
-async def test_lists_leave_out_what_the_caller_has_no_scope_for(
+async def test_lists_omit_capabilities_whose_scope_the_caller_lacks(
     method: str, section: str, key: str, scoped: set[str]
 ) -> None:
     async with browsing(with_keys()) as web:
@@ -57,7 +57,9 @@ async def test_lists_leave_out_what_the_caller_has_no_scope_for(
 
 @pytest.mark.parametrize(("method", "params", "scope"), USES, ids=[str(params) for _, params, _ in USES])
 @asynchronous
-async def test_using_it_is_denied_with_a_challenge_in_both_eras(method: str, params: Json, scope: str) -> None:
+async def test_using_a_capability_without_its_scope_is_denied_with_a_challenge(
+    method: str, params: Json, scope: str
+) -> None:
     async with browsing(with_keys()) as web:
         reader = await sign_in(web, READER)
         for call in (await web.modern(method, params, bearer(READER)), await reader.post(request(1, method, params))):
@@ -75,7 +77,7 @@ async def test_using_it_is_denied_with_a_challenge_in_both_eras(method: str, par
 
 
 @asynchronous
-async def test_the_catalog_leaves_it_out_too() -> None:
+async def test_the_catalog_omits_capabilities_whose_scope_the_caller_lacks() -> None:
     async with browsing(with_keys().add(Catalog)) as web:
         for credential, sees in ((WRITER, True), (READER, False)):
             found = (await modern_call(web, "catalog", credential)).json["result"]["structuredContent"]

@@ -26,7 +26,7 @@ from waypost.transports.http.server import listen, make_config
 
 pytestmark = pytest.mark.anyio
 both_ways = pytest.mark.parametrize("is_plain", [False, True], ids=["fast", "plain"])
-KEPT = 1
+KEPT = 2
 META = (
     b'"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
     b'"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},'
@@ -72,7 +72,7 @@ async def served(
         return a + b
 
     listening = listen("127.0.0.1", 0)
-    listening.listen()  # who connects before the server is ready waits for it
+    listening.listen()  # a client that connects before the server is ready waits for it
     config = make_config(hub.asgi(), limits, is_plain=is_plain, timeout_keep_alive=KEPT, timeout_graceful_shutdown=5)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve([listening]))
@@ -131,15 +131,15 @@ async def test_a_connection_that_is_to_be_closed_is_closed_behind_its_answer(is_
 
 
 @both_ways
-async def test_a_connection_is_kept_while_it_is_used_and_let_go_a_while_after(is_plain: bool) -> None:
+async def test_a_connection_is_kept_while_it_is_used_and_closed_when_idle(is_plain: bool) -> None:
     async with served(is_plain=is_plain) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         began = time.monotonic()
         while time.monotonic() - began < KEPT * 1.3:  # the timer of the first answer rings in between
+            last = time.monotonic()
             writer.write(request())
             await response(reader)
             await asyncio.sleep(0.05)
-        last = time.monotonic()
         assert await asyncio.wait_for(reader.read(), 60) == b""
         assert time.monotonic() - last > KEPT * 0.5
         writer.close()
@@ -164,7 +164,7 @@ async def test_half_a_request_is_still_answered_when_the_server_stops(is_plain: 
 
 
 @both_ways
-async def test_a_client_that_leaves_ends_what_it_waited_for(is_plain: bool) -> None:
+async def test_a_request_is_cancelled_when_its_client_disconnects(is_plain: bool) -> None:
     started = asyncio.Event()
     async with served(is_plain=is_plain, started=started) as (port, server):
         for _ in range(2):  # the second time the head was seen
@@ -177,7 +177,7 @@ async def test_a_client_that_leaves_ends_what_it_waited_for(is_plain: bool) -> N
 
 
 @both_ways
-async def test_an_offer_to_speak_another_protocol_is_passed_over(is_plain: bool) -> None:
+async def test_an_upgrade_header_is_ignored(is_plain: bool) -> None:
     async with served(is_plain=is_plain) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(2):
@@ -189,7 +189,7 @@ async def test_an_offer_to_speak_another_protocol_is_passed_over(is_plain: bool)
 
 
 @both_ways
-async def test_who_asks_first_is_told_that_a_body_is_too_large_without_sending_it(is_plain: bool) -> None:
+async def test_a_client_that_expects_100_continue_is_refused_a_large_body_before_it_sends_it(is_plain: bool) -> None:
     async with served(is_plain=is_plain) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         large = request("Expect: 100-continue", body=b"x" * 5_000_000)
@@ -201,7 +201,7 @@ async def test_who_asks_first_is_told_that_a_body_is_too_large_without_sending_i
 
 
 class Wire:
-    """A transport that keeps what is written."""
+    """A transport that records the bytes written."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -235,13 +235,15 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
             return
         body, more = body + event["body"], event["more_body"]
     SEEN.append(type(getattr(send, "__self__", None)))
-    told = repr((scope["method"], scope["path"], scope["query_string"], scope["http_version"], scope["headers"], body))
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(told))]})
-    await send({"type": "http.response.body", "body": told.encode()})
+    answer = repr(
+        (scope["method"], scope["path"], scope["query_string"], scope["http_version"], scope["headers"], body)
+    )
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(answer))]})
+    await send({"type": "http.response.body", "body": answer.encode()})
 
 
 async def answered(protocol: type[HttpToolsProtocol], pieces: Sequence[bytes]) -> tuple[bytes, bool]:
-    """What a client gets whose bytes come in these pieces, one in a turn of the loop."""
+    """The response to bytes that arrive in these pieces, one in each turn of the loop."""
     config = uvicorn.Config(echo, http=protocol, ws="none", log_config=None, access_log=False)
     config.load()
     wire = Wire()
@@ -281,7 +283,9 @@ HEADS = [
     st.lists(st.integers(0, 400), max_size=6),
 )
 @settings(deadline=None, max_examples=300)
-def test_whatever_the_pieces_the_answers_are_those_of_the_parser(requests: list[bytes], cuts: list[int]) -> None:
+def test_requests_cut_into_any_pieces_get_the_responses_of_the_plain_protocol(
+    requests: list[bytes], cuts: list[int]
+) -> None:
     whole = b"".join(requests)
     places = sorted({0, len(whole), *(cut % len(whole) for cut in cuts)})
     pieces = [whole[start:end] for start, end in pairwise(places)]

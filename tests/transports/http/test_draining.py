@@ -10,7 +10,7 @@ from waypost.wire.versions import V2025_03_26
 
 
 async def assert_refused(call: Call) -> None:
-    """The client is to ask again, on another connection."""
+    """Check that the client is asked to retry on another connection."""
     await call.task
     assert (call.status, code(call)) == (503, -32000)
     assert (call.headers["retry-after"], call.headers["connection"]) == ("1", "close")
@@ -53,7 +53,7 @@ async def test_a_batch_with_new_work_is_refused_as_a_whole() -> None:
     ],
 )
 @asynchronous
-async def test_what_belongs_to_running_work_is_served(message: Json | bytes, status: int) -> None:
+async def test_messages_about_running_work_are_served(message: Json | bytes, status: int) -> None:
     async with browsing(assorted_hub()) as web:
         visitor = await web.session()
         web.app.refuse_new_work()

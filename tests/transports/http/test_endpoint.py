@@ -1,4 +1,4 @@
-"""What each request is answered with, and which era it belongs to."""
+"""The response to each request, and the era it belongs to."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ from waypost.wire.versions import LATEST_LEGACY, LEGACY, V2025_03_26, V2025_11_2
 
 
 def nested(depth: int) -> bytes:
-    """A message that nests so deep, its own braces included."""
+    """A message of a nesting depth, its own braces included."""
     inner = b"[" * (depth - 2) + b"]" * (depth - 2)
     return b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":%b}}' % inner
 
@@ -77,7 +77,7 @@ async def test_notifications_and_responses_are_accepted_without_a_body(message: 
 )
 @pytest.mark.parametrize("version", [None, LATEST_LEGACY, V2026_07_28, "v999"])
 @asynchronous
-async def test_what_is_no_message_is_a_bad_request_in_every_era(
+async def test_a_body_that_is_not_a_message_is_400_in_every_era(
     body: bytes, expected: int, version: str | None
 ) -> None:
     async with browsing(assorted_hub()) as web:
@@ -234,7 +234,7 @@ async def test_a_malformed_batch_is_a_bad_request(body: bytes, expected: int) ->
 
 
 @asynchronous
-async def test_what_is_no_message_is_refused_and_the_rest_of_its_batch_is_answered() -> None:
+async def test_an_invalid_message_of_a_batch_is_refused_and_the_rest_is_answered() -> None:
     async with browsing(assorted_hub()) as web:
         visitor = await web.session(V2025_03_26)
         call = await visitor.post(b'[1, {"jsonrpc": "2.0", "id": 7, "method": "ping"}, {"id": 8}]')
@@ -282,7 +282,7 @@ async def test_json_that_is_nested_deeper_than_the_setting_is_refused(version: s
 
 
 @asynchronous
-async def test_what_a_batch_logs_comes_before_its_answers() -> None:
+async def test_log_messages_of_a_batch_come_before_its_responses() -> None:
     async with browsing(assorted_hub()) as web:
         visitor = await web.session(V2025_03_26)
         chatter = {"name": "chatter", "arguments": {"levels": ["error"]}}
@@ -315,7 +315,7 @@ async def test_an_unknown_version_in_a_session_is_a_bad_request(version: str) ->
 
 
 @asynchronous
-async def test_an_unknown_version_that_header_and_body_agree_on_is_told_the_known_ones() -> None:
+async def test_the_error_for_an_unknown_version_lists_the_supported_ones() -> None:
     async with browsing(assorted_hub()) as web:
         call = await web.open_modern(stateless(1, "tools/list", **{PROTOCOL_VERSION: "v999"})).done()
         discovered = (await web.modern("server/discover")).json["result"]["supportedVersions"]
@@ -341,7 +341,7 @@ async def test_an_envelope_under_the_header_of_an_older_version_is_refused() -> 
     "method", ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "no/such"]
 )
 @asynchronous
-async def test_what_the_newer_era_removed_is_not_found(method: str) -> None:
+async def test_methods_removed_in_the_stateless_era_are_not_found(method: str) -> None:
     params = {
         **initialization()["params"],
         "level": "info",

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is JSON-RPC and the fault is the sender's."""
+"""Any request gets a JSON-RPC response and never a server error."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ VERBS = st.sampled_from(["POST", "POST", "POST", "POST", "GET", "DELETE", "PUT"]
 
 @settings(max_examples=200, deadline=None)
 @given(hostile_bytes(MESSAGES), HEADERS, VERBS, st.sampled_from([V2025_03_26, V2025_06_18, LATEST_LEGACY]))
-def test_whatever_is_sent_the_answer_is_json_rpc_and_never_a_server_error(
+def test_any_request_gets_a_json_rpc_response_and_never_a_server_error(
     body: bytes, headers: dict[str, str], verb: str, version: str
 ) -> None:
     @asynchronous

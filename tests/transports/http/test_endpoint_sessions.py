@@ -34,7 +34,7 @@ async def test_a_refused_initialize_opens_no_session() -> None:
 
 @pytest.mark.parametrize("method", ["tools/list", "no/such/method", "tools/call"])
 @asynchronous
-async def test_without_a_session_id_a_request_is_told_to_initialize(method: str) -> None:
+async def test_a_request_without_a_session_id_is_refused_as_not_initialized(method: str) -> None:
     async with browsing(assorted_hub()) as web:
         call = await web.post(request(5, method))
         assert call.status == 400
@@ -104,7 +104,7 @@ async def test_a_deleted_session_is_not_found_any_more_and_its_streams_end() -> 
 
 
 def expire(hub: Hub) -> None:
-    """Let every session be idle for too long."""
+    """Expire every session."""
     hub.engine.sessions._clock = lambda: time.monotonic() + 1801
     hub.engine.sessions.sweep()
     assert len(hub.engine.sessions) == 0
@@ -175,7 +175,7 @@ async def test_deleting_a_session_stops_its_calls() -> None:
 
 
 @asynchronous
-async def test_what_runs_in_a_session_is_answered_on_its_stream_when_the_session_is_deleted() -> None:
+async def test_calls_of_a_deleted_session_are_answered_with_an_error_on_their_streams() -> None:
     hub = Hub("hub", version="1")
 
     @hub.tool

@@ -33,6 +33,7 @@ def without(key: str) -> Json:
         pytest.param(without(CLIENT_CAPABILITIES), {"mcp-method": "x"}, 400, -32602, id="no capabilities"),
         pytest.param(request("r", "tools/call", ADD), {"mcp-name": "x"}, 400, -32602, id="no envelope"),
         pytest.param(request("r", "tools/list"), {}, 400, -32602, id="no params"),
+        pytest.param(request("r", "ping"), {"mcp-protocol-version": "1999-01-01"}, 400, -32022, id="unknown era"),
         pytest.param(CALL, {"mcp-protocol-version": "v999"}, 400, -32020, id="version header differs"),
         pytest.param(UNKNOWN_VERSION, {"mcp-protocol-version": V2026_07_28}, 400, -32020, id="version body differs"),
         pytest.param(CALL, {"mcp-method": None}, 400, -32020, id="no method header"),
@@ -181,7 +182,7 @@ async def test_a_posted_cancellation_cancels_nothing() -> None:
 
 
 @asynchronous
-async def test_an_internal_error_is_told_without_details_and_is_no_server_error() -> None:
+async def test_an_internal_error_has_no_details_and_status_200() -> None:
     hub = assorted_hub()
 
     @hub.on("list_tools")

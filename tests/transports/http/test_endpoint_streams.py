@@ -15,7 +15,7 @@ def listening(web: Web, request_id: RequestId = 7, **wants: Any) -> Call:
 
 
 @asynchronous
-async def test_a_listen_stream_is_acknowledged_first_and_tags_what_follows() -> None:
+async def test_a_listen_stream_is_acknowledged_first_and_tags_its_notifications() -> None:
     hub = assorted_hub()
     async with browsing(hub) as web:
         call = listening(web, 7, toolsListChanged=True, resourceSubscriptions=["docs://readme"])
@@ -64,7 +64,7 @@ async def test_a_listen_stream_needs_a_client_that_accepts_events() -> None:
 
 
 @asynchronous
-async def test_what_belongs_to_no_request_comes_on_the_sessions_stream() -> None:
+async def test_notifications_outside_a_request_come_on_the_sessions_stream() -> None:
     hub = assorted_hub()
     async with browsing(hub) as web:
         visitor, other = await web.session(), await web.session()
@@ -74,17 +74,17 @@ async def test_what_belongs_to_no_request_comes_on_the_sessions_stream() -> None
         await others.started()
         await hub.notify_resource_updated("docs://readme")
         await hub.notify_changed("tools")
-        told = [await stream.event(), await stream.event()]
-        assert [event.message["method"] for event in told] == [
+        answer = [await stream.event(), await stream.event()]
+        assert [event.message["method"] for event in answer] == [
             "notifications/resources/updated",
             "notifications/tools/list_changed",
         ]
-        assert all(event.event == "message" and event.id for event in told)
+        assert all(event.event == "message" and event.id for event in answer)
         assert (await others.event()).message["method"] == "notifications/tools/list_changed"
 
 
 @asynchronous
-async def test_what_happened_before_the_stream_was_opened_is_told_then() -> None:
+async def test_notifications_from_before_a_stream_was_opened_are_sent_when_it_opens() -> None:
     hub = assorted_hub()
     async with browsing(hub) as web:
         visitor = await web.session()
@@ -103,7 +103,7 @@ async def test_a_second_stream_of_a_session_is_a_conflict_until_the_first_is_gon
 
 
 @asynchronous
-async def test_a_stream_taken_up_again_replays_only_what_came_after() -> None:
+async def test_a_resumed_stream_replays_only_later_events() -> None:
     hub = assorted_hub()
     async with browsing(hub) as web:
         visitor = await web.session()
@@ -114,13 +114,13 @@ async def test_a_stream_taken_up_again_replays_only_what_came_after() -> None:
         await first.disconnect()
         await hub.notify_changed("tools")
         again = visitor.listen(seen[0].id)
-        told = [await again.event() for _ in range(3)]
-        assert [event.message["method"].split("/")[1] for event in told] == ["prompts", "resources", "tools"]
-        assert [event.id for event in told[:2]] == [event.id for event in seen[1:]]
+        answer = [await again.event() for _ in range(3)]
+        assert [event.message["method"].split("/")[1] for event in answer] == ["prompts", "resources", "tools"]
+        assert [event.id for event in answer[:2]] == [event.id for event in seen[1:]]
 
 
 @asynchronous
-async def test_taking_up_a_stream_never_shows_another() -> None:
+async def test_resuming_a_stream_never_replays_events_of_another() -> None:
     hub = assorted_hub()
     chatter = {"name": "chatter", "arguments": {"levels": ["error", "alert"]}}
     async with browsing(hub) as web:

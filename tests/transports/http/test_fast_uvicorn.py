@@ -14,7 +14,7 @@ from waypost.transports.http.fast_uvicorn import FastConnection, HeadCache, _res
 from waypost.transports.http.server import find_fast_protocol
 
 
-def test_this_uvicorn_has_what_the_shortcuts_need(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_installed_uvicorn_has_the_private_names_of_the_shortcuts(caplog: pytest.LogCaptureFixture) -> None:
     check_uvicorn()
     assert find_fast_protocol() is FastConnection
     assert caplog.messages == []

@@ -1,4 +1,4 @@
-"""What is open for somebody ends when they are let in no more, without waiting for their next request."""
+"""Sessions, streams and calls of a revoked key end at once, without waiting for its next request."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from waypost.protocol.engine import Engine
 from waypost.protocol.responses import KEY_REVOKED
 from waypost.wire.versions import LEGACY
 
-PROMPTLY = 3.0
-"""How long an end may take on a machine that is busy with other things."""
+PROMPTLY = 60.0
+"""How long an end may take at most; what would not end by itself never does."""
 
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 OTHER = "wp_" + "o" * 43
@@ -133,12 +133,12 @@ async def test_a_long_call_of_a_session_ends_with_its_key() -> None:
 
         keys(hub).keys.revoke("writer")
 
-        await ended(call)
+        assert (await ended(call)).messages()[-1]["error"]["message"] == KEY_REVOKED.message
         assert stopped.is_set()
 
 
 @asynchronous
-async def test_what_is_open_ends_when_the_time_of_its_key_is_over() -> None:
+async def test_sessions_and_streams_end_when_their_key_expires() -> None:
     clock = Clock()
     soon = datetime.fromtimestamp(NOW, UTC) + timedelta(seconds=10)
     hub = guarded(Authentication([Key("guest", digest(WRITER), expires=soon)], clock=clock))
@@ -155,7 +155,7 @@ async def test_what_is_open_ends_when_the_time_of_its_key_is_over() -> None:
 
 
 @asynchronous
-async def test_a_key_of_the_store_takes_what_it_opened_with_it() -> None:
+async def test_sessions_and_streams_of_a_revoked_stored_key_end() -> None:
     hub = with_keys()
     async with served(hub) as (web, _):
         made = await hub.keys.create("made")
@@ -169,7 +169,7 @@ async def test_a_key_of_the_store_takes_what_it_opened_with_it() -> None:
 
 
 @asynchronous
-async def test_what_was_opened_without_a_key_ends_when_that_is_not_allowed_any_more() -> None:
+async def test_anonymous_sessions_end_when_anonymous_access_is_turned_off() -> None:
     hub = guarded(Authentication())
     async with served(hub) as (web, _):
         visitor = await web.session()
@@ -201,7 +201,7 @@ async def test_a_session_goes_on_with_another_key_of_the_same_id_and_the_stream_
 
 
 @asynchronous
-async def test_a_key_with_other_rights_keeps_what_is_open_which_goes_by_the_new_ones() -> None:
+async def test_a_stream_of_a_key_with_changed_scopes_goes_on_with_the_new_ones() -> None:
     hub = guarded(Authentication([Key("ci", digest(WRITER), scopes=("notes:read",))]))
 
     @hub.resource("notes://news", subscribable=True, scopes=["notes:read"])
@@ -224,7 +224,7 @@ async def test_a_key_with_other_rights_keeps_what_is_open_which_goes_by_the_new_
 
 
 @asynchronous
-async def test_who_gets_other_rights_is_told_that_lists_changed_and_nobody_else_is() -> None:
+async def test_only_clients_of_a_key_with_changed_scopes_get_list_changed() -> None:
     other = Key("other", digest(READER))
     hub = guarded(Authentication([Key("ci", digest(WRITER)), other]))
     async with served(hub) as (web, _):
@@ -237,14 +237,14 @@ async def test_who_gets_other_rights_is_told_that_lists_changed_and_nobody_else_
 
         async with asyncio.timeout(PROMPTLY):
             assert (await streams[0].event()).message["method"] == "notifications/tools/list_changed"
-            told = [(await own.event()).message["method"] for _ in range(3)]
-        assert sorted(told) == [f"notifications/{kind}/list_changed" for kind in ("prompts", "resources", "tools")]
+            outcome = [(await own.event()).message["method"] for _ in range(3)]
+        assert sorted(outcome) == [f"notifications/{kind}/list_changed" for kind in ("prompts", "resources", "tools")]
         keys(hub).keys.revoke("other")
         assert b"list_changed" not in (await ended(streams[1])).body
 
 
 @asynchronous
-async def test_a_reload_that_keeps_a_key_keeps_what_is_open() -> None:
+async def test_a_reload_that_keeps_a_key_keeps_its_streams() -> None:
     hub = guarded(Authentication([Key("ci", digest(WRITER))]))
     async with served(hub) as (web, _):
         stream = listening(web, WRITER)
@@ -260,7 +260,7 @@ async def test_a_reload_that_keeps_a_key_keeps_what_is_open() -> None:
 
 
 @asynchronous
-async def test_calls_end_with_a_key_whose_rights_were_changed_while_they_ran() -> None:
+async def test_calls_end_with_a_key_whose_roles_were_changed_while_they_ran() -> None:
     hub = guarded(Authentication([Key("ci", digest(WRITER), roles=("agent",))]))
     async with served(hub) as (web, _):
         calls = [waiting(web, WRITER), (await sign_in(web, WRITER)).open(request(2, "tools/call", WAIT))]
@@ -277,7 +277,7 @@ async def test_calls_end_with_a_key_whose_rights_were_changed_while_they_ran() -
 
 
 class Fickle(Authentication):
-    """Lets somebody in and changes its mind while their request is being read."""
+    """Authentication that accepts a key and revokes it while the request is being read."""
 
     engine: Engine
 
@@ -289,7 +289,7 @@ class Fickle(Authentication):
 
 
 @asynchronous
-async def test_nothing_that_lasts_is_opened_by_a_request_whose_key_went_while_it_was_read() -> None:
+async def test_a_request_whose_key_is_revoked_while_it_is_read_opens_nothing() -> None:
     auth = Fickle([Key("writer", digest(WRITER))])
     hub = guarded(auth)
     auth.engine = hub.engine
@@ -302,7 +302,7 @@ async def test_nothing_that_lasts_is_opened_by_a_request_whose_key_went_while_it
 
 @pytest.mark.parametrize("path", ["/mcp", "/api/v1/keys"])
 @asynchronous
-async def test_a_request_whose_key_went_while_its_body_came_is_not_let_in(path: str) -> None:
+async def test_a_request_whose_key_is_revoked_while_its_body_arrives_is_refused(path: str) -> None:
     hub = guarded(Authentication([Key("admin", digest(WRITER), roles=("admin",)), *KEYS[1:]]))
     asked = {"id": "mine"} if path != "/mcp" else initialization()
     body = json.dumps(asked).encode()
@@ -319,7 +319,7 @@ async def test_a_request_whose_key_went_while_its_body_came_is_not_let_in(path: 
         assert len(hub.engine.sessions) == len(await hub.keys.entries()) == 0
 
 
-def test_what_is_open_in_a_second_loop_ends_with_its_key() -> None:
+def test_streams_in_a_second_loop_end_with_their_key() -> None:
     hub = with_keys()
 
     @asynchronous
@@ -338,7 +338,7 @@ def test_what_is_open_in_a_second_loop_ends_with_its_key() -> None:
     again()
 
 
-def test_a_key_is_revoked_when_the_loop_is_closed_that_would_be_told() -> None:
+def test_a_key_can_be_revoked_after_the_loop_of_its_hub_was_closed() -> None:
     hub = with_keys()
     asyncio.run(hub.start())
 

@@ -1,4 +1,4 @@
-"""Tasks end with the key of who started them, unless their id has another one."""
+"""Tasks end with the key that started them, unless its id has another key."""
 
 from __future__ import annotations
 
@@ -53,3 +53,26 @@ async def test_a_task_ends_with_its_key_and_goes_on_while_its_id_has_another(ver
     assert {(task.record.status, task.record.status_message) for task in tasks} == {
         ("cancelled", "The task was stopped: its key is refused by now.")
     }
+
+
+@pytest.mark.parametrize("version", [V2025_11_25, V2026_07_28])
+@asynchronous
+async def test_a_principal_is_in_use_while_its_task_runs_and_not_by_a_session_that_waits(version: str) -> None:
+    auth = Authentication([Key("ci", digest(WRITER)), Key("me", digest(READER))])
+    hub, going = guarded(auth), asyncio.Event()
+
+    @hub.tool(task="required")
+    async def last() -> None:
+        """Last until it is released."""
+        await going.wait()
+
+    async with browsing(hub) as web:
+        await sign_in(web, READER)
+        await started(web, version, WRITER)
+        (task,) = hub.engine.tasks._running.values()
+        assert hub.engine.find_principals_in_use() == {id(task.principal)}
+        going.set()
+        await asyncio.wait_for(task.ended.wait(), 60)
+        await idle()
+
+        assert hub.engine.find_principals_in_use() == set()

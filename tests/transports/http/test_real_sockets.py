@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,7 +18,7 @@ import uvicorn
 from tests.protocol.conftest import Json, initialization, request, until
 from tests.transports.http.conftest import BOTH, EVENTS
 from tests.transports.http.guarded import KEYS, READER, WRITER, bearer
-from tests.transports.http.test_connection import both_ways
+from tests.transports.http.test_connection import both_ways, call
 from tests.transports.http.test_connection import request as raw_request
 from waypost import Context, Hub
 from waypost.identity import Authentication
@@ -29,17 +31,17 @@ KIB = 1024
 @asynccontextmanager
 async def listening(hub: Hub, *, is_plain: bool = False) -> AsyncIterator[int]:
     """Serve a hub on a port of its own."""
-    socket = listen("127.0.0.1", 0)
-    socket.listen()
+    listener = listen("127.0.0.1", 0)
+    listener.listen()
     server = uvicorn.Server(make_config(hub.asgi(), hub.settings.limits, is_plain=is_plain, timeout_keep_alive=60))
-    serving = asyncio.create_task(server._serve([socket]))
+    serving = asyncio.create_task(server._serve([listener]))
     try:
         async with asyncio.timeout(30):
-            yield socket.getsockname()[1]
+            yield listener.getsockname()[1]
     finally:
         server.should_exit = True
         await serving
-        socket.close()
+        listener.close()
 
 
 async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
@@ -79,7 +81,7 @@ async def test_of_too_many_idle_connections_the_oldest_is_closed(is_plain: bool)
 
 
 class Person:
-    """Somebody with a key and connections of their own."""
+    """A client with a key and connections of its own."""
 
     def __init__(self, port: int, key: str) -> None:
         self.url = f"http://127.0.0.1:{port}/mcp"
@@ -114,7 +116,7 @@ async def test_sessions_of_one_key_make_room_for_those_of_another_over_sockets(i
 
 
 @both_ways
-async def test_what_is_kept_for_clients_that_do_not_read_is_bounded_over_sockets(is_plain: bool) -> None:
+async def test_the_memory_for_clients_that_do_not_read_is_bounded_over_sockets(is_plain: bool) -> None:
     total = 1_000 * KIB
     hub = Hub(
         "wordy",
@@ -190,3 +192,64 @@ async def test_without_the_setting_no_request_is_logged(caplog: pytest.LogCaptur
         assert b"200 OK" in await exchange(reader, writer)
         writer.close()
     assert not [record for record in caplog.records if record.name == "waypost.requests"]
+
+
+def with_results(size: int, begin: Any, **limits: Any) -> Hub:
+    """A hub whose tool `add` returns a large text, and calls a function before."""
+    hub = Hub("large", version="1", auth=Authentication(KEYS), **limits)
+
+    @hub.tool
+    async def add(a: float, b: float) -> str:
+        """Add."""
+        begin()
+        return "r" * (size if a else 1)
+
+    return hub
+
+
+def asking(credential: str, a: int = 1) -> bytes:
+    return raw_request(f"Authorization: Bearer {credential}", body=call(a, 2))
+
+
+async def test_large_results_of_one_principal_are_made_in_turns() -> None:
+    turn, made = 0, list[int]()
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        counting.append(asyncio.get_running_loop().call_soon(count))
+
+    counting: deque[asyncio.Handle] = deque(maxlen=1)
+    hub = with_results(KIB * KIB, lambda: made.append(turn))
+    async with listening(hub) as port:
+        clients = [await asyncio.open_connection("127.0.0.1", port, limit=16 * KIB * KIB) for _ in range(10)]
+        count()
+        for _, writer in clients:
+            writer.write(asking(WRITER))
+        for reader, writer in clients:
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            writer.close()
+        counting[0].cancel()
+    assert len(made) == 10
+    assert sorted(set(made)) == made  # each in a turn of its own
+
+
+async def test_a_principal_that_reads_nothing_waits_with_its_next_request_and_others_do_not() -> None:
+    made: list[None] = []
+    hub = with_results(8_000_000, lambda: made.append(None), max_unread_bytes=8 * KIB * KIB)
+    async with listening(hub) as port:
+        greedy = []
+        for _ in range(5):
+            client = socket.create_connection(("127.0.0.1", port))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+            client.sendall(asking(WRITER))
+            greedy.append(client)
+        await until(lambda: made)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for number in range(1, 4):
+            writer.write(asking(READER, 0))
+            assert (await reader.readuntil(b"}}}}")).startswith(b"HTTP/1.1 200")
+            assert len(made) == 1 + number
+        for client in greedy:
+            client.close()
+        writer.close()

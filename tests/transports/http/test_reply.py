@@ -13,7 +13,7 @@ from waypost.wire.versions import LEGACY, V2025_11_25
 
 
 class Staged:
-    """A hub whose tool says one thing, waits, says another, and answers."""
+    """A hub whose tool logs, waits, logs again, and returns."""
 
     def __init__(self) -> None:
         self.hub = Hub("staged", version="1")
@@ -65,7 +65,7 @@ def said(call: Call) -> list[Any]:
 
 
 @asynchronous
-async def test_an_answer_without_anything_before_it_is_json() -> None:
+async def test_a_response_without_earlier_messages_is_json() -> None:
     async with browsing(assorted_hub()) as web:
         visitor = await web.session()
         for call in (await visitor.post(request(1, "tools/list")), await web.modern("tools/list")):
@@ -75,7 +75,7 @@ async def test_an_answer_without_anything_before_it_is_json() -> None:
 
 @pytest.mark.parametrize("modern", [False, True])
 @asynchronous
-async def test_something_said_before_the_answer_makes_it_a_stream(modern: bool) -> None:
+async def test_a_message_before_the_response_makes_it_a_stream(modern: bool) -> None:
     params = {"name": "chatter", "arguments": {"levels": ["error", "alert"]}}
     async with browsing(assorted_hub()) as web:
         if modern:
@@ -103,19 +103,19 @@ async def test_a_stateless_stream_has_neither_ids_nor_retries() -> None:
 
 @pytest.mark.parametrize("level", [None, *LOG_LEVELS])
 @asynchronous
-async def test_a_stateless_request_decides_what_is_logged_on_its_stream(level: str | None) -> None:
+async def test_a_stateless_request_decides_the_log_level_of_its_stream(level: str | None) -> None:
     params = {"name": "chatter", "arguments": {"levels": LOG_LEVELS}}
     meta = {} if level is None else {LOG_LEVEL: level}
     async with browsing(assorted_hub()) as web:
         call = await web.open_modern(stateless(1, "tools/call", params, **meta)).done()
-        heard = tuple(message["params"]["level"] for message in call.messages()[:-1])
-        assert heard == (() if level is None else LOG_LEVELS[LOG_LEVELS.index(level) :])
+        logged_levels = tuple(message["params"]["level"] for message in call.messages()[:-1])
+        assert logged_levels == (() if level is None else LOG_LEVELS[LOG_LEVELS.index(level) :])
         assert call.is_stream == (level is not None)
 
 
 @pytest.mark.parametrize("version", LEGACY)
 @asynchronous
-async def test_streams_of_a_session_are_numbered_and_the_newest_version_is_told_how_to_come_back(version: str) -> None:
+async def test_streams_of_a_session_have_event_ids_and_in_the_newest_version_a_retry_time(version: str) -> None:
     params = {"name": "chatter", "arguments": {"levels": ["error"]}}
     async with browsing(assorted_hub()) as web:
         visitor = await web.session(version)
@@ -217,7 +217,7 @@ async def test_another_session_cannot_take_up_a_stream() -> None:
 
 
 @asynchronous
-async def test_a_handler_may_let_its_client_go_and_come_back() -> None:
+async def test_a_handler_may_close_the_stream_of_its_client_to_be_resumed() -> None:
     staged = Staged()
     async with browsing(staged.hub) as web:
         visitor = await web.session()
@@ -233,7 +233,7 @@ async def test_a_handler_may_let_its_client_go_and_come_back() -> None:
 
 @pytest.mark.parametrize("version", [version for version in LEGACY if version != V2025_11_25])
 @asynchronous
-async def test_clients_that_cannot_come_back_are_not_let_go(version: str) -> None:
+async def test_streams_that_cannot_be_resumed_are_not_closed(version: str) -> None:
     staged = Staged()
     async with browsing(staged.hub) as web:
         visitor = await web.session(version)
@@ -244,7 +244,7 @@ async def test_clients_that_cannot_come_back_are_not_let_go(version: str) -> Non
 
 
 @asynchronous
-async def test_stateless_clients_are_not_let_go() -> None:
+async def test_streams_of_stateless_clients_are_not_closed() -> None:
     staged = Staged()
     async with browsing(staged.hub) as web:
         call = web.open_modern(stateless("r", "tools/call", stage(close=True), **{LOG_LEVEL: "error"}))
@@ -330,7 +330,7 @@ async def test_a_burst_of_messages_arrives_whole(modern: bool) -> None:
 @pytest.mark.parametrize("spoke_before", [False, True])
 @pytest.mark.parametrize("modern", [False, True])
 @asynchronous
-async def test_what_is_said_after_the_answer_goes_nowhere(modern: bool, spoke_before: bool) -> None:
+async def test_messages_after_the_response_are_dropped(modern: bool, spoke_before: bool) -> None:
     hub = Hub("late", version="1")
     answered = asyncio.Event()
     late: list[asyncio.Task[None]] = []

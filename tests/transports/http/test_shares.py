@@ -1,4 +1,4 @@
-"""One key that takes all it can get: others still get sessions, tasks, threads and streams."""
+"""One key uses as much as it can: others still get sessions, tasks, threads and streams."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hub(**options: Any) -> Hub:
 
 
 async def statuses(web: Web, credential: str, count: int) -> list[int]:
-    """How attempts to open a session are answered."""
+    """The statuses of attempts to open a session."""
     found = []
     for _ in range(count):
         call = web.open_post(initialization(), bearer(credential))
@@ -92,7 +92,7 @@ async def test_synchronous_calls_of_one_key_leave_a_thread_for_another() -> None
     @crowded.tool
     def block() -> str:
         begun.append(1)
-        go.wait(30)
+        go.wait(60)
         return "done"
 
     @crowded.tool
@@ -141,7 +141,7 @@ async def test_a_key_alone_has_all_sessions(credential: str) -> None:
 
 @pytest.mark.parametrize("part", ["clientInfo", "capabilities"])
 @asynchronous
-async def test_what_a_session_keeps_of_its_client_is_bounded(part: str) -> None:
+async def test_the_client_info_and_capabilities_of_a_session_are_bounded(part: str) -> None:
     async with browsing(hub()) as web:
         for size, is_taken in ((1_000, True), (100_000, False)):
             message = deepcopy(initialization())  # it shares its parts with other tests
@@ -152,3 +152,23 @@ async def test_what_a_session_keeps_of_its_client_is_bounded(part: str) -> None:
             assert ("result" in answer) == is_taken
         assert "(maxClientBytes)" in answer["error"]["message"]
         assert len(web.hub.engine.sessions) == 1
+
+
+@asynchronous
+async def test_subscriptions_of_one_key_leave_some_for_another() -> None:
+    crowded = hub(max_total_subscription_bytes=100_000)
+    crowded.resource("docs://a", name="a", subscribable=True)(lambda: "x")
+
+    def listen(web: Web, credential: str) -> Call:
+        wanted = {"resourceSubscriptions": ["docs://" + "x" * 4_000]}
+        return web.open_modern(stateless(7, "subscriptions/listen", {"notifications": wanted}), bearer(credential))
+
+    async with browsing(crowded) as web:
+        streams = [listen(web, READER) for _ in range(23)]
+        for one in streams:
+            assert (await one.started()).is_stream
+        refused = await listen(web, READER).done()
+        assert "(maxTotalSubscriptionBytes); try again later." in refused.json["error"]["message"]
+        other = await sign_in(web, WRITER)
+        assert "result" in await other.ask("resources/subscribe", {"uri": "docs://a"})
+        assert (await listen(web, WRITER).started()).is_stream

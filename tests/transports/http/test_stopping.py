@@ -1,4 +1,4 @@
-"""What becomes of requests that run when the process is asked to stop."""
+"""Requests that run when the process is asked to stop are finished or answered with an error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 class Stopping:
-    """A hub that another process serves, and soon no more."""
+    """A hub in another process that is about to stop."""
 
     def __init__(self, process: asyncio.subprocess.Process, url: str, client: aiohttp.ClientSession) -> None:
         self.process = process
@@ -51,7 +51,7 @@ class Stopping:
         self.client = client
 
     def call(self, message: Json) -> asyncio.Task[tuple[int, str, str]]:
-        """Ask; what comes is the status, the kind of body, and the body."""
+        """Send a message; the task returns the status, the content type and the body."""
         return asyncio.create_task(self._call(message))
 
     async def _call(self, message: Json) -> tuple[int, str, str]:
@@ -61,7 +61,7 @@ class Stopping:
             return response.status, response.content_type, await response.text()
 
     async def end(self, stop: signal.Signals = signal.SIGTERM) -> list[str]:
-        """Ask it to stop, and wait; gives what it said."""
+        """Ask it to stop, wait, and return the lines it logged."""
         self.process.send_signal(stop)
         async with asyncio.timeout(PATIENCE):
             _, said = await self.process.communicate()
@@ -94,7 +94,7 @@ def call(tool: str, meta: dict[str, Any] | None = None, **arguments: Any) -> Jso
 
 
 async def hammer(hub: Stopping, answered: list[int], lost: list[BaseException]) -> None:
-    """Send one request after another on one connection until the hub accepts no more."""
+    """Send one request after another on one connection until the hub refuses them."""
     message = call("echo", text="x")
     known = {name: value for name, value in routing(message).items() if value is not None}
     headers = {"accept": BOTH, "content-type": "application/json", **known}
@@ -129,7 +129,9 @@ async def test_every_request_that_was_sent_before_the_hub_stopped_is_answered() 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 @asynchronous
-async def test_a_call_that_takes_too_long_is_answered_that_the_hub_stops(stop: signal.Signals, tmp_path: Path) -> None:
+async def test_a_call_that_takes_too_long_gets_an_error_when_the_hub_stops(
+    stop: signal.Signals, tmp_path: Path
+) -> None:
     async with impatient() as hub:
         pending = hub.call(call("watched", folder=str(tmp_path)))
         await until((tmp_path / "began").exists)
@@ -147,7 +149,7 @@ async def test_a_call_that_takes_too_long_is_answered_that_the_hub_stops(stop: s
 
 
 @asynchronous
-async def test_a_call_that_has_said_something_is_answered_on_its_stream(tmp_path: Path) -> None:
+async def test_a_call_with_an_open_stream_is_answered_on_it(tmp_path: Path) -> None:
     async with impatient() as hub:
         message = call("staged", {"io.modelcontextprotocol/logLevel": "debug"}, folder=str(tmp_path))
         pending = hub.call(message)
@@ -161,7 +163,7 @@ async def test_a_call_that_has_said_something_is_answered_on_its_stream(tmp_path
 
 
 @asynchronous
-async def test_who_looks_after_the_hub_is_answered_that_it_stops_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_operator_request_is_answered_when_the_hub_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     began = asyncio.Event()
     sent: list[MutableMapping[str, Any]] = []
 
@@ -206,7 +208,7 @@ STOPS = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "The hu
 
 @pytest.mark.parametrize("version", LEGACY)
 @asynchronous
-async def test_a_call_of_a_session_is_answered_that_the_hub_stops_with_the_status_that_says_so(version: str) -> None:
+async def test_a_call_of_a_session_is_answered_with_503_when_the_hub_stops(version: str) -> None:
     hub, began = waiting()
     async with browsing(hub) as web:
         call = (await web.session(version)).open(WAIT)
@@ -218,7 +220,7 @@ async def test_a_call_of_a_session_is_answered_that_the_hub_stops_with_the_statu
 
 
 @asynchronous
-async def test_what_is_still_open_of_a_batch_is_answered_that_the_hub_stops() -> None:
+async def test_unfinished_requests_of_a_batch_get_an_error_when_the_hub_stops() -> None:
     hub, began = waiting()
     async with browsing(hub) as web:
         call = (await web.session(V2025_03_26)).open([WAIT, request(2, "ping")])

@@ -1,4 +1,4 @@
-"""Calls that send much to clients that do not read it: what is kept for them is bounded in bytes."""
+"""Calls that send much to clients that do not read: the memory and rows for them are bounded in bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESULT = 100 * KIB
 
 
 def wordy(**options: Any) -> Hub:
-    """A hub whose tools say much."""
+    """A hub whose tools return and log large texts."""
     limits = {
         "max_stream_bytes": 200 * KIB,
         "max_session_stream_bytes": PER_SESSION,
@@ -73,7 +73,7 @@ async def over(hub: Hub) -> None:
 
 @pytest.mark.parametrize("tool", ["large", "chatty"])
 @asynchronous
-async def test_what_is_kept_of_abandoned_calls_is_bounded_in_memory(tool: str) -> None:
+async def test_the_memory_of_abandoned_calls_is_bounded(tool: str) -> None:
     hub = wordy()
     async with browsing(hub) as web:
         for _ in range(6):
@@ -112,7 +112,7 @@ async def test_responses_that_end_together_do_not_wait_for_clients_that_have_lef
 
 
 @asynchronous
-async def test_others_are_served_between_the_messages_that_nobody_reads() -> None:
+async def test_other_tasks_run_between_unread_messages() -> None:
     hub = wordy()
     turns, used = 0, []
 
@@ -136,7 +136,7 @@ async def test_others_are_served_between_the_messages_that_nobody_reads() -> Non
 
 
 @asynchronous
-async def test_what_one_key_abandons_takes_nothing_from_another() -> None:
+async def test_abandoned_calls_of_one_key_take_no_memory_from_another() -> None:
     hub = wordy()
     async with browsing(hub) as web:
         careful = await sign_in(web, WRITER)
@@ -156,7 +156,7 @@ async def test_what_one_key_abandons_takes_nothing_from_another() -> None:
 
 @pytest.mark.parametrize("tool", ["large", "chatty"])
 @asynchronous
-async def test_what_is_kept_of_abandoned_calls_is_bounded_in_the_store(tool: str, tmp_path: Path) -> None:
+async def test_the_stored_events_of_abandoned_calls_are_bounded(tool: str, tmp_path: Path) -> None:
     hub = wordy(data_dir=tmp_path)
     async with browsing(hub) as web:
         careful = await sign_in(web, WRITER)
@@ -180,7 +180,7 @@ async def test_what_is_kept_of_abandoned_calls_is_bounded_in_the_store(tool: str
 
 
 @asynchronous
-async def test_a_reader_that_keeps_up_gets_everything_however_much_it_is() -> None:
+async def test_a_reader_that_keeps_up_gets_every_message() -> None:
     hub = wordy()
     hub.go.set()  # type: ignore[attr-defined]  # see above
     async with browsing(hub) as web:

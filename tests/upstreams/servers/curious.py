@@ -1,4 +1,4 @@
-"""A hub that asks, tells, offers prompts and resources, in the one version that its argument names.
+"""A hub with elicitations, logs, progress, prompts and resources, in the version that its argument names.
 
 As a program it speaks on standard streams.
 """

@@ -1,4 +1,4 @@
-"""A server of the session era that behaves as badly as it is told; it keeps a diary of what it got in a file.
+"""A server of the session era that misbehaves as its arguments say, and logs what it received in a file.
 
 Its arguments are the file of the diary and any number of habits:
 - when asked for its era: `crash-at-discover`, `ignore-discover`
@@ -52,6 +52,17 @@ def ping_me(given: dict[str, Any], request_id: int) -> None:
     say({"id": request_id, "result": {"structuredContent": json.loads(sys.stdin.readline())}})
 
 
+def malform(given: dict[str, Any], request_id: int) -> None:
+    malformed: list[dict[str, Any]] = [
+        {"method": "notifications/cancelled", "params": {"requestId": []}},
+        {"method": "notifications/message", "params": []},
+        {"method": "notifications/resources/updated", "params": "text"},
+    ]
+    for message in malformed:
+        say(message)
+    say({"id": request_id, "result": {"content": []}})
+
+
 def deafen(given: dict[str, Any], request_id: int) -> None:
     os.close(0)
     stop_reading(given, request_id)
@@ -68,6 +79,7 @@ DEEDS = {
     "flood": flood,
     "babble": babble,
     "ping-me": ping_me,
+    "malform": malform,
     "deafen": deafen,
     "stop-reading": stop_reading,
 }

@@ -1,8 +1,8 @@
-"""A server of the session era whose tools are whatever stands in a file, which may change at any time.
+"""A server of the session era that reads its tools from a file, which may change at any time.
 
 Its argument is a folder: `tools.json` holds the definitions, a file `endless` lets their list never end, and each start
 of the process adds a line to `notes`. The tool `change` writes its argument `tools` into the file and says that they
-changed; `flood` says so 500 times; `slow` reports progress and then waits to be cancelled; `key` tells the `_meta` it
+changed; `flood` says so 500 times; `slow` reports progress and then waits to be cancelled; `key` returns the `_meta` it
 was called with; every other tool answers with blocks of many kinds.
 """
 
@@ -40,8 +40,13 @@ def call(request_id: int, name: str, given: dict[str, Any], meta: dict[str, Any]
         say({"id": request_id, "result": {"content": []}})
     elif name == "slow":
         for step in (1, 2):
-            told = {"progressToken": meta.get("progressToken"), "progress": step, "total": 2, "message": f"step {step}"}
-            say({"method": "notifications/progress", "params": told})
+            outcome = {
+                "progressToken": meta.get("progressToken"),
+                "progress": step,
+                "total": 2,
+                "message": f"step {step}",
+            }
+            say({"method": "notifications/progress", "params": outcome})
         if given.get("ends"):
             say({"id": request_id, "result": {"content": []}})
     elif name == "flood":

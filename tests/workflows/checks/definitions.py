@@ -1,4 +1,4 @@
-"""Random definitions of workflows, valid in form and otherwise anything."""
+"""Random definitions of workflows, valid in form but arbitrary in content."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ workflows:
 """
 
 
-def test_a_good_configuration_has_no_findings(check: Checker) -> None:
+def test_a_valid_configuration_has_no_findings(check: Checker) -> None:
     assert check(CLEAN, {"mail.send"}) == []
 
 
@@ -98,14 +98,14 @@ def test_a_finding_names_the_key_and_the_file_it_is_in(check: Checker) -> None:
     ]
 
 
-def test_keys_in_snake_case_are_found_as_well(check: Checker) -> None:
+def test_keys_in_snake_case_are_checked_too(check: Checker) -> None:
     found = check.only("workflows:\n  w:\n    initial_state: a\n    states:\n      b: {terminal: true}\n")
     assert (found.code, found.line) == ("WF003", 3)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(CONFIGURATIONS)
-def test_no_definition_is_too_odd_to_be_checked(data: dict[str, Any]) -> None:
+def test_any_definition_can_be_checked(data: dict[str, Any]) -> None:
     config = convert(data, Config)
     loaded = Loaded(config, Path("waypost.yaml"), (), (), (), Node({}, "waypost.yaml", 1))
 
@@ -115,7 +115,7 @@ def test_no_definition_is_too_odd_to_be_checked(data: dict[str, Any]) -> None:
         assert not found.message.endswith(".")
 
 
-def test_an_unknown_key_hides_no_other_fault_of_a_workflow(tmp_path: Path) -> None:
+def test_an_unknown_key_does_not_hide_other_findings(tmp_path: Path) -> None:
     file = tmp_path / "waypost.yaml"
     file.write_text(
         """\

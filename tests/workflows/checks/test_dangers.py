@@ -1,4 +1,4 @@
-"""Nothing dangerous happens without a person."""
+"""Dangerous transitions need the approval of a person."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def flow(**parts: str) -> str:
     return text
 
 
-def test_a_way_without_a_person_is_told(check: Checker) -> None:
+def test_a_path_without_an_approval_is_a_finding(check: Checker) -> None:
     found = check.only(flow())
     assert (found.code, found.key) == ("WF057", "workflows.w.states.c.transitions.third")
     assert "(`first`, `second`, `third`)" in found.message
@@ -40,27 +40,27 @@ def test_a_way_without_a_person_is_told(check: Checker) -> None:
 
 @pytest.mark.parametrize("place", ["FIRST", "SECOND", "THIRD"])
 @pytest.mark.parametrize("person", ["actor: human", "executor: {kind: human}", "executor: {capability: ask}"])
-def test_a_person_anywhere_on_the_way_is_enough(place: str, person: str, check: Checker) -> None:
+def test_one_approval_anywhere_on_the_path_is_enough(place: str, person: str, check: Checker) -> None:
     assert check(flow(**{place: person})) == []
 
 
 @pytest.mark.parametrize("person", ["{kind: human}", "{capability: ask}"])
-def test_a_person_who_is_asked_on_entry_is_asked_before_every_way_out(person: str, check: Checker) -> None:
+def test_an_approval_on_entry_covers_every_transition_out(person: str, check: Checker) -> None:
     assert check(flow(ENTER=f"onEnter: {{executor: {person}}},")) == []
 
 
-def test_a_timeout_leads_around_a_person_who_is_asked_on_entry(check: Checker) -> None:
+def test_a_timeout_that_bypasses_an_approval_on_entry_is_a_finding(check: Checker) -> None:
     given = flow(ENTER="onEnter: {executor: {kind: human}},", MORE="timeoutMs: 5\n    onTimeout: {target: c}")
     assert check.codes(given) == ["WF057"]
 
 
-def test_a_way_around_the_person_is_found(check: Checker) -> None:
+def test_a_timeout_that_bypasses_the_approval_is_a_finding(check: Checker) -> None:
     found = check(flow(FIRST="actor: human", MORE="timeoutMs: 5\n    onTimeout: {target: c}"))
     assert [one.code for one in found] == ["WF057"]
     assert "(`onTimeout`, `third`)" in found[0].message
 
 
-def test_a_branch_around_the_person_is_found(check: Checker) -> None:
+def test_a_branch_that_bypasses_the_approval_is_a_finding(check: Checker) -> None:
     branch = "branches: [{when: {kind: expr, expr: $.input.x}, target: c}]"
     assert check.codes(flow(FIRST=branch, SECOND="actor: human")) == ["WF057"]
 
@@ -75,7 +75,7 @@ def test_a_branch_around_the_person_is_found(check: Checker) -> None:
         "{kind: noop}, reliability: {fallback: {executors: [{capability: drop}]}}",
     ],
 )
-def test_a_dangerous_capability_makes_what_runs_it_dangerous(executor: str, check: Checker) -> None:
+def test_an_executor_with_a_dangerous_capability_is_dangerous(executor: str, check: Checker) -> None:
     found = check(flow(FIRST=f"executor: {executor}", THIRD="actor: human"))
     assert [one.key for one in found] == ["workflows.w.states.a.transitions.first"]
 

@@ -1,4 +1,4 @@
-"""What is looked at is written."""
+"""Paths that are read must have been written before."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def flow(**names: str) -> str:
     return text
 
 
-def test_what_is_written_on_the_way_can_be_looked_at(check: Checker) -> None:
+def test_a_slot_written_earlier_on_the_path_can_be_read(check: Checker) -> None:
     assert check(flow()) == []
 
 
@@ -77,13 +77,13 @@ def test_what_is_written_on_the_way_can_be_looked_at(check: Checker) -> None:
         ("INPUT", "branch", "c.transitions.on.output.third"),
     ],
 )
-def test_what_nothing_writes_before_is_found(place: str, name: str, key: str, check: Checker) -> None:
+def test_reading_a_slot_that_was_not_written_is_a_finding(place: str, name: str, key: str, check: Checker) -> None:
     found = check.only(flow(**{place: name}))
     assert (found.code, found.key) == ("WF054", f"workflows.w.states.{key}")
     assert f".{name}`" in found.message
 
 
-def test_a_way_round_that_writes_is_enough(check: Checker) -> None:
+def test_a_slot_written_in_a_loop_can_be_read(check: Checker) -> None:
     text = """\
     workflows:
       w:
@@ -96,7 +96,7 @@ def test_a_way_round_that_writes_is_enough(check: Checker) -> None:
     assert check(text) == []
 
 
-def test_nobody_gives_arguments_to_what_is_taken_by_itself(check: Checker) -> None:
+def test_a_deterministic_transition_has_no_arguments_to_read(check: Checker) -> None:
     text = """\
     workflows:
       w:
@@ -124,7 +124,7 @@ def test_nobody_gives_arguments_to_what_is_taken_by_itself(check: Checker) -> No
         ({"properties": "wrong"}, None),
     ],
 )
-def test_a_schema_declares_properties_where_it_is_the_whole_list(
+def test_a_schema_lists_its_properties_if_it_allows_no_others(
     schema: dict[str, object] | None, known: set[str] | None
 ) -> None:
     assert list_properties(schema) == known

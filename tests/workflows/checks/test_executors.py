@@ -1,4 +1,4 @@
-"""Executors that lack something, or have too much."""
+"""Executors with missing or superfluous settings."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_executor_is_complete_and_possible(executor: str, codes: list[str], c
     assert check.codes(ONE.replace("EXECUTOR", executor)) == codes
 
 
-def test_a_script_is_the_one_that_was_approved(check: Checker) -> None:
+def test_a_script_must_match_its_approved_digest(check: Checker) -> None:
     (check.folder / "go.sh").write_text("true\n")
     digest = hashlib.sha256(b"true\n").hexdigest()
     text = ONE.replace("EXECUTOR", f"{{kind: script, file: ./go.sh, sha256: {digest}}}")
@@ -67,7 +67,7 @@ def test_a_script_is_the_one_that_was_approved(check: Checker) -> None:
     assert hashlib.sha256(b"false\n").hexdigest() in found.message
 
 
-def test_a_reliability_on_entry_beside_a_person_is_found(check: Checker) -> None:
+def test_a_reliability_beside_an_approval_on_entry_is_a_finding(check: Checker) -> None:
     text = ONE.replace("a: {", "a: {onEnter: {executor: {kind: human}, reliability: {timeoutMs: 5}}, ")
     found = check.only(text.replace("EXECUTOR", "{kind: noop}"))
     assert (found.code, found.key) == ("WF058", "workflows.w.states.a.onEnter.reliability")
@@ -133,5 +133,55 @@ def test_an_argument_that_may_be_an_option_is_a_warning(executor: str, codes: li
         "executor: {kind: cli, command: git, args: [$.arguments.rev]}}]}",
     ],
 )
-def test_the_same_is_found_in_capabilities_and_exposures(text: str, check: Checker) -> None:
+def test_executors_of_capabilities_and_exposures_are_checked_too(text: str, check: Checker) -> None:
     assert check.codes(text) == ["WF025"]
+
+
+REST = """\
+connections: {api: {kind: rest, baseUrl: "https://api.example"}}
+workflows:
+  w:
+    inputSchema: {type: object, properties: {owner: {type: string}}}
+    initialState: a
+    initialContext: {repo: waypost}
+    states:
+      a:
+        transitions:
+          go:
+            target: b
+            inputSchema: {type: object, properties: {id: {type: string}}}
+            executor: {kind: rest, connection: api, path: PATH}
+      b: {terminal: true}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "codes"),
+    [
+        ("'/{owner}/{repo}/{id}'", []),
+        ("'/{ids}'", ["WF054"]),
+        ("/$.arguments.id", ["WF026"]),
+        ("'/{arguments.id}'", ["WF026"]),
+        ("'/{{ $.arguments.id }}'", ["WF026"]),
+        ("/prices/$.50", []),
+    ],
+)
+def test_a_name_in_the_path_of_a_request_exists(path: str, codes: list[str], check: Checker) -> None:
+    assert check.codes(REST.replace("PATH", path)) == codes
+
+
+@pytest.mark.parametrize(
+    ("executor", "codes"),
+    [
+        ("{kind: cli, command: awk, args: ['{print $1}', 's/$.x/']}", []),
+        ("{kind: cli, command: awk, args: ['--file=$.input.file']}", ["WF026"]),
+        ("{kind: cli, command: awk, stdin: {text: 'see $.context.a[0]'}}", ["WF026"]),
+        ("{kind: cli, command: definitely-not-here, env: {PATH: /nowhere}}", ["WF027"]),
+        ("{kind: cli, command: awk, env: {PATH: /nowhere}}", ["WF027"]),
+        ("{kind: cli, command: ./notes.txt}", ["WF027"]),
+        ("{kind: cli, command: ./gone}", ["WF027"]),
+    ],
+)
+def test_the_words_and_the_program_of_a_command_are_usable(executor: str, codes: list[str], check: Checker) -> None:
+    (check.folder / "notes.txt").write_text("")
+    assert check.codes(ONE.replace("EXECUTOR", executor)) == codes

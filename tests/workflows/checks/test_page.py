@@ -1,4 +1,4 @@
-"""The page about findings has every code, and its examples have exactly the finding they are there for."""
+"""The page about findings has every code, and each example has exactly its finding."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_every_code_has_a_section_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("code", OURS)
-def test_a_section_says_what_the_code_means(code: str) -> None:
+def test_a_section_contains_the_description_of_its_code(code: str) -> None:
     assert f"### `{code}`\n\n{CODES[code]}\n\n```\n" in PAGE
 
 
 @pytest.mark.parametrize("code", OURS)
-def test_an_example_has_exactly_the_finding_it_is_there_for(code: str, check: Checker) -> None:
+def test_an_example_has_exactly_the_finding_of_its_section(code: str, check: Checker) -> None:
     example = EXAMPLES[code]
     (line,) = [number for number, text in enumerate(example.splitlines(), 1) if text.endswith("# here")]
 
@@ -37,7 +37,7 @@ def test_an_example_has_exactly_the_finding_it_is_there_for(code: str, check: Ch
     assert found.severity == ("warning" if code in WARNINGS else "error")
 
 
-def test_what_is_a_warning_says_so() -> None:
+def test_the_description_of_a_warning_ends_with_warning() -> None:
     assert [code for code in OURS if CODES[code].endswith("(warning).")] == sorted(
         code for code in WARNINGS if code.startswith("WF")
     )

@@ -41,50 +41,50 @@ def test_states_that_only_lead_to_each_other_are_not_reached(check: Checker) -> 
     assert where(found) == [("WF050", "c"), ("WF050", "d")]
 
 
-def test_an_end_that_goes_on_leads_nowhere(check: Checker) -> None:
+def test_transitions_out_of_a_terminal_state_are_not_followed(check: Checker) -> None:
     found = check(flow(a=state(go="b"), b={**END, **state(go="c")}, c=END))
     assert where(found) == [("WF006", "b.transitions"), ("WF050", "c")]
 
 
-def test_a_dead_end_is_left_when_the_time_is_over(check: Checker) -> None:
+def test_a_timeout_is_a_way_out_of_a_dead_end(check: Checker) -> None:
     states = {"a": state(go="b", stop="c"), "b": state(), "c": END}
     assert where(check(flow(**states))) == [("WF051", "b")]
     assert check(flow({"timeoutMs": 5, "onTimeout": {"target": "c"}}, **states)) == []
 
 
-def test_what_leads_only_to_a_dead_end_has_no_end_either(check: Checker) -> None:
+def test_a_state_that_leads_only_to_a_dead_end_cannot_end(check: Checker) -> None:
     found = check(flow(a=state(go="b", stop="c"), b=state(on="d"), c=END, d=state()))
     assert where(found) == [("WF051", "d"), ("WF052", "b")]
 
 
-def test_a_workflow_without_an_end_is_noted_once(check: Checker) -> None:
+def test_a_workflow_without_an_end_is_one_finding(check: Checker) -> None:
     found = check.only(flow(a=state(go="b"), b=state(go="a")))
     assert (found.code, found.key) == ("WF052", "workflows.w.states")
 
 
-def test_a_circle_without_a_decision_is_noted_once_with_its_way(check: Checker) -> None:
+def test_a_cycle_without_a_decision_is_one_finding_with_its_path(check: Checker) -> None:
     found = check.only(flow(a=auto("b"), b=auto("c", "end"), c=auto("b"), end=END))
     assert (found.code, found.key) == ("WF053", "workflows.w.states.b")
     assert "`b` → `c` → `b`" in found.message
 
 
-def test_a_state_that_leads_to_itself_is_a_circle(check: Checker) -> None:
+def test_a_state_that_leads_to_itself_is_a_cycle(check: Checker) -> None:
     found = check.only(flow(a=auto("b", "a"), b=END))
     assert "`a` → `a`" in found.message
 
 
-def test_two_circles_are_noted_both(check: Checker) -> None:
+def test_two_cycles_are_two_findings(check: Checker) -> None:
     found = check(flow(a=auto("a", "b"), b=auto("b", "c"), c=END))
     assert where(found) == [("WF053", "a"), ("WF053", "b")]
 
 
-def test_a_circle_in_which_somebody_decides_is_none(check: Checker) -> None:
+def test_a_cycle_with_a_decision_is_not_a_finding(check: Checker) -> None:
     deciding = auto("a")
     deciding["transitions"]["stop"] = {"target": "end"}
     assert check(flow(a=auto("b"), b=deciding, end=END)) == []
 
 
-def test_guards_that_come_from_a_capability_tell_candidates_apart(check: Checker) -> None:
+def test_guards_of_a_capability_distinguish_candidates(check: Checker) -> None:
     text = """\
     capabilities:
       push: {executor: {kind: noop}, guards: [{kind: role, role: lead}]}

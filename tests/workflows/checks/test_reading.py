@@ -1,4 +1,4 @@
-"""What cannot be read is found where it stands."""
+"""Invalid expressions, paths and schemas are reported with their key."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def flow(what: str) -> str:
         ("executor: {capability: each}", "executor"),
     ],
 )
-def test_what_cannot_be_read_is_found(what: str, key: str, check: Checker) -> None:
+def test_an_invalid_expression_or_path_is_a_finding(what: str, key: str, check: Checker) -> None:
     found = check.only(flow(GO.format(what)))
     assert (found.code, found.key) == ("WF030", f"workflows.w.states.a.transitions.go.{key}")
 
 
-def test_what_is_wrong_with_a_capability_is_said_once_there(check: Checker) -> None:
+def test_an_error_in_a_capability_is_reported_once_at_the_capability(check: Checker) -> None:
     found = check.only(flow(GO.format("executor: {capability: wrong}")))
     assert (found.code, found.key) == ("WF030", "capabilities.wrong.executor.args[0]")
 
@@ -61,11 +61,11 @@ def test_what_is_wrong_with_a_capability_is_said_once_there(check: Checker) -> N
         "{kind: pipeline, steps: [{kind: noop}, {kind: cli, command: x, args: ['$.steps[0].output', $.previous]}]}",
     ],
 )
-def test_inside_of_executors_there_is_more_to_look_at(executor: str, check: Checker) -> None:
+def test_nested_executors_may_read_additional_roots(executor: str, check: Checker) -> None:
     assert check(flow(GO.format(f"executor: {executor}"))) == []
 
 
-def test_schemas_are_looked_at_wherever_they_stand(check: Checker) -> None:
+def test_schemas_of_capabilities_and_transitions_are_checked(check: Checker) -> None:
     text = flow(GO.format("inputSchema: {type: 5}")).replace("each: {", "each: {inputSchema: {type: 5}, ")
     assert [(one.code, one.key) for one in check(text)] == [
         ("WF031", "capabilities.each.inputSchema"),

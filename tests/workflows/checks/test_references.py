@@ -1,4 +1,4 @@
-"""What is named is there."""
+"""Referenced names must exist."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def one(executor: str, skills: str = "core: []") -> str:
         ("workflow:w", ["WF015"]),
     ],
 )
-def test_a_capability_is_an_entry_or_something_the_hub_offers(name: str, codes: list[str], check: Checker) -> None:
+def test_a_capability_is_an_entry_or_registered_in_the_hub(name: str, codes: list[str], check: Checker) -> None:
     assert check.codes(one(f"{{capability: '{name}'}}"), {"files.read"}) == codes
 
 
@@ -62,28 +62,28 @@ proxy:
         ("other.list", ["WF012"]),
     ],
 )
-def test_behind_the_prefix_of_an_import_only_what_it_may_bring_is_believed(
+def test_a_name_with_the_prefix_of_an_import_must_be_one_it_can_provide(
     name: str, codes: list[str], check: Checker
 ) -> None:
     assert check.codes(IMPORTS + one(f"{{capability: '{name}'}}"), {"shop.getPet"}) == codes
 
 
-def test_the_nearest_name_is_told(check: Checker) -> None:
+def test_the_finding_suggests_the_nearest_name(check: Checker) -> None:
     found = check.only(one("{capability: files.raed}"), {"files.read"})
     assert found.message == "there is no capability `files.raed`; did you mean `files.read`?"
     assert found.key == "workflows.w.states.a.transitions.go.executor.capability"
 
 
-def test_nothing_is_said_about_what_a_hub_offers_when_that_is_not_known(check: Checker) -> None:
+def test_unknown_capabilities_are_not_reported_when_the_registry_is_not_known(check: Checker) -> None:
     assert check(one("{capability: whatever}"), None) == []
 
 
-def test_skills_may_come_later_where_they_are_loaded_at_run_time(check: Checker) -> None:
+def test_unknown_skills_are_allowed_where_skills_are_loaded_at_run_time(check: Checker) -> None:
     assert check(one("{capability: 'skill:later'}", "dynamic: ./skills"), set()) == []
 
 
 @pytest.mark.parametrize("name", ["mail__send", "mail::send"])
-def test_functions_may_come_later_where_workers_connect(name: str, check: Checker) -> None:
+def test_unknown_functions_are_allowed_where_workers_connect(name: str, check: Checker) -> None:
     with_workers = one(f"{{capability: '{name}'}}") + "workers: {}\n"
 
     assert check(with_workers, set()) == []
@@ -99,13 +99,13 @@ def test_functions_may_come_later_where_workers_connect(name: str, check: Checke
         "{kind: noop}, reliability: {fallback: {executors: [{kind: cli, connection: gone}]}}",
     ],
 )
-def test_names_are_looked_at_wherever_executors_stand(executor: str, check: Checker) -> None:
+def test_names_are_checked_in_all_executors(executor: str, check: Checker) -> None:
     found = check.only(one(executor))
     assert found.code == "WF010"
     assert found.key.endswith(".connection")
 
 
-def test_a_step_names_what_the_hub_offers(check: Checker) -> None:
+def test_a_step_must_name_a_registered_capability(check: Checker) -> None:
     found = check.only("workflows: {w: {steps: [{capability: gone}, {capability: there}]}}\n", {"there"})
     assert (found.code, found.key) == ("WF012", "workflows.w.steps[0].capability")
 
@@ -118,7 +118,7 @@ capabilities:
 """
 
 
-def test_capabilities_that_are_made_from_each_other_are_found(check: Checker) -> None:
+def test_capabilities_that_refer_to_each_other_are_findings(check: Checker) -> None:
     found = check(CIRCLE)
     assert [(one.code, one.key) for one in found] == [
         ("WF013", "capabilities.one.wraps"),
@@ -141,7 +141,7 @@ workflows:
 """
 
 
-def test_workflows_that_start_each_other_are_found_by_whatever_detour(check: Checker) -> None:
+def test_workflows_that_start_each_other_indirectly_are_findings(check: Checker) -> None:
     assert [(one.code, one.key) for one in check(STARTS.replace("LAST", "a"))] == [
         ("WF015", "workflows.a.states.s.transitions.go.executor"),
         ("WF015", "workflows.b.steps[0].capability"),
@@ -149,13 +149,13 @@ def test_workflows_that_start_each_other_are_found_by_whatever_detour(check: Che
     ]
 
 
-def test_a_start_that_only_leads_to_a_circle_is_not_part_of_it(check: Checker) -> None:
+def test_a_workflow_that_only_leads_to_a_cycle_is_not_a_finding(check: Checker) -> None:
     keys = [one.key for one in check(STARTS.replace("LAST", "b"))]
     assert keys == ["workflows.b.steps[0].capability", "workflows.c.steps[0].capability"]
 
 
 @pytest.mark.parametrize("executor", ["{capability: push}", "{kind: pipeline, steps: [{capability: push}]}"])
-def test_guards_that_nothing_would_check_are_found_inside_of_executors(executor: str, check: Checker) -> None:
+def test_guards_of_capabilities_in_on_enter_executors_are_findings(executor: str, check: Checker) -> None:
     text = f"""\
     capabilities:
       push: {{executor: {{kind: noop}}, guards: [{{kind: role, role: lead}}]}}

@@ -1,4 +1,4 @@
-"""Guards that can never hold are found, and no other."""
+"""Only guards that can never hold are reported."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ SOMETIMES = [
 
 
 @pytest.mark.parametrize("expression", NEVER)
-def test_a_contradiction_is_found(expression: str) -> None:
+def test_a_contradiction_is_detected(expression: str) -> None:
     assert not can_hold([ExprGuard(expr=expression)])
 
 
 @pytest.mark.parametrize("expression", SOMETIMES)
-def test_what_may_hold_is_left_alone(expression: str) -> None:
+def test_a_satisfiable_expression_is_not_a_finding(expression: str) -> None:
     assert can_hold([ExprGuard(expr=expression)])
 
 
@@ -107,7 +107,7 @@ def test_all_kinds_of_guards_are_understood(guards: list[dict[str, Any]], holds:
     assert can_hold(convert(guards, list[GuardModel])) is holds
 
 
-def test_guards_with_too_many_ways_to_hold_are_left_alone() -> None:
+def test_guards_with_too_many_alternatives_are_not_checked() -> None:
     some = " || ".join(f"$.context.a{n} == {n}" for n in range(20))
     assert can_hold([*(ExprGuard(expr=f"({some})") for _ in range(3)), ExprGuard(expr="false")])
 
@@ -118,7 +118,7 @@ SLOTS = st.dictionaries(st.sampled_from(["x", "y", "z"]), VALUES)
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(GUARDS, max_size=3), SLOTS, SLOTS, SLOTS, st.sets(st.sampled_from(["lead", "human", "p", "q"])))
-def test_guards_that_hold_once_are_never_said_to_be_impossible(
+def test_guards_that_hold_for_some_values_are_never_reported_as_unsatisfiable(
     data: list[dict[str, Any]], context: Any, arguments: Any, given_input: Any, has: set[str]
 ) -> None:
     guards = convert(data, list[GuardModel])
@@ -162,13 +162,13 @@ workflows:
         ("[{kind: not, guard: {kind: role, role: lead}}]", "executor"),
     ],
 )
-def test_the_finding_is_at_what_contradicts(guards: str, key: str, check: Checker) -> None:
+def test_the_finding_names_the_contradicting_guard(guards: str, key: str, check: Checker) -> None:
     found = check(FLOW.replace("GUARDS", guards))
 
     keys = [one.key.partition("transitions.")[2] for one in found if one.code == "WF055"]
     assert keys == [f"go.{key}", "other.branches[0].when.expr"]
 
 
-def test_guards_of_a_capability_are_looked_at_by_themselves(check: Checker) -> None:
+def test_guards_of_a_capability_are_checked_separately(check: Checker) -> None:
     found = check.only("capabilities:\n  push: {executor: {kind: noop}, guards: [{kind: any_of, guards: []}]}\n")
     assert (found.code, found.key) == ("WF055", "capabilities.push.guards[0]")

@@ -34,16 +34,16 @@ def test_a_step_is_named_by_name_or_position(reference: str | int, message: str,
     assert (found.code, found.key, found.message) == ("WF040", "workflows.w.steps[1].input_from", message)
 
 
-def test_a_step_without_a_name_is_called_like_its_skill(check: Checker) -> None:
+def test_a_step_without_a_name_has_the_name_of_its_skill(check: Checker) -> None:
     assert check(steps({"skill": "collect"}, {"skill": "report", "input_from": "collect"})) == []
     assert check.codes(steps({"skill": "collect"}, {"skill": "collect"})) == ["WF041"]
 
 
-def test_a_step_cannot_take_what_does_not_exist_yet(check: Checker) -> None:
+def test_a_step_cannot_take_input_from_a_step_that_has_not_run(check: Checker) -> None:
     assert check.codes(steps(step("a", input_from="a"), step("b", input_from="a"))) == ["WF045"]
 
 
-def test_a_step_that_was_jumped_over_can_take_from_a_later_one(check: Checker) -> None:
+def test_a_skipped_step_can_take_input_from_a_later_one(check: Checker) -> None:
     given = [step("a", ("default", "c")), step("b", ("default", "d"), input_from="c"), step("c", ("x", "b")), step("d")]
     assert check(steps(*given)) == []
 
@@ -53,13 +53,13 @@ def test_a_step_that_was_jumped_over_can_take_from_a_later_one(check: Checker) -
     [
         ([step("a", ("on_error", "a"))], ["WF044"]),
         ([step("a"), step("b"), step("c", ("on_error", 1))], ["WF044"]),
-        # b was jumped over, and goes on to the end.
+        # b was skipped, and continues to the end.
         ([step("a", ("default", "c")), step("b", ("default", "d")), step("c", ("on_error", "b")), step("d")], []),
-        # b was jumped over, but comes to c again.
+        # b was skipped, but reaches c again.
         ([step("a", ("default", "c")), step("b"), step("c", ("on_error", "b"))], ["WF044"]),
-        # b may be jumped over, and ends when no route fits.
+        # b may be skipped, and ends when no route matches.
         ([step("a", ("x", "c"), ("y", "b")), step("b", ("z", "c")), step("c", ("on_error", "b"))], []),
-        # A step that is left out goes on with the next one, whatever its routes.
+        # A skipped step continues with the next one and ignores its routes.
         (
             [
                 step("a", ("default", "c")),
@@ -70,7 +70,7 @@ def test_a_step_that_was_jumped_over_can_take_from_a_later_one(check: Checker) -
         ),
     ],
 )
-def test_a_route_back_is_warned_of_when_it_always_comes_to_a_step_again(
+def test_a_route_back_that_always_repeats_a_step_is_a_warning(
     given: list[dict[str, Any]], codes: list[str], check: Checker
 ) -> None:
     found = check(steps(*given))
@@ -78,6 +78,6 @@ def test_a_route_back_is_warned_of_when_it_always_comes_to_a_step_again(
     assert {one.severity for one in found} <= {"warning"}
 
 
-def test_a_step_runs_one_thing(check: Checker) -> None:
+def test_a_step_cannot_have_both_a_skill_and_a_capability(check: Checker) -> None:
     found = check.only(steps({"skill": "a", "capability": "b"}))
     assert (found.code, found.key) == ("WF042", "workflows.w.steps[0].capability")

@@ -31,7 +31,7 @@ GOOD = {"INITIAL": "first", "TIMEOUT": "last", "TARGET": "last", "BRANCH": "firs
         ("BRANCH", "states.first.transitions.go.branches[0].target", 9),
     ],
 )
-def test_an_unknown_state_is_found_wherever_it_is_named(place: str, key: str, line: int, check: Checker) -> None:
+def test_every_reference_to_an_unknown_state_is_a_finding(place: str, key: str, line: int, check: Checker) -> None:
     text = STATES
     for name, state in {**GOOD, place: "lats"}.items():
         text = text.replace(name, state)
@@ -54,12 +54,12 @@ def test_a_name_that_begins_with_a_dollar_is_refused_for_states_as_well(check: C
     assert (found.code, found.key) == ("WF005", "workflows.w.states.$a")
 
 
-def test_a_workflow_is_not_called_like_the_one_of_single_capabilities(check: Checker) -> None:
+def test_the_name_proxy_default_is_reserved(check: Checker) -> None:
     found = check.only("workflows:\n  proxy_default: {initialState: a, states: {a: {terminal: true}}}\n")
     assert (found.code, found.key, found.severity) == ("WF005", "workflows.proxy_default", "error")
 
 
-def test_nothing_runs_at_an_end(check: Checker) -> None:
+def test_a_terminal_state_cannot_have_on_enter(check: Checker) -> None:
     found = check.only(
         "workflows: {w: {initialState: a, states: {a: {terminal: true, onEnter: {executor: {kind: noop}}}}}}\n"
     )
@@ -78,11 +78,11 @@ workflows:
 """
 
 
-def test_arguments_with_defaults_need_nobody_to_give_them(check: Checker) -> None:
+def test_a_deterministic_transition_may_require_arguments_with_defaults(check: Checker) -> None:
     schema = "inputSchema: {required: [tag], properties: {tag: {default: x}}}"
     assert check(AUTOMATIC.replace("WHAT", schema)) == []
 
 
-def test_a_capability_that_requires_arguments_cannot_run_by_itself(check: Checker) -> None:
+def test_a_deterministic_transition_cannot_run_a_capability_that_requires_arguments(check: Checker) -> None:
     found = check.only(AUTOMATIC.replace("WHAT", "executor: {capability: push}"))
     assert (found.code, found.key) == ("WF008", "workflows.w.states.a.transitions.go.executor")

@@ -1,4 +1,4 @@
-"""Models become executors; here is also what the tests of all executors stand on."""
+"""Building executors from models, and helpers for the tests of all executors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def surroundings(
     upstream: Handler = _nothing,
     child: Handler = _nothing,
 ) -> ExecutorContext:
-    """What executors stand in; handlers get a name, arguments and what comes with them."""
+    """An executor context; the handlers get a name, arguments and metadata."""
 
     async def invoked(name: str, arguments: dict[str, Any], caller: Caller, meta: Mapping[str, Any]) -> Result:
         return to_result(await invoke(name, arguments, meta))
@@ -73,7 +73,7 @@ def a_run(
 
 
 async def failure_of(executor: Executor, run: Run | None = None) -> ExecutorFailed:
-    """How an executor fails."""
+    """The failure of an executor that must fail."""
     with pytest.raises(ExecutorFailed) as caught:
         await executor.run(run or a_run())
     return caught.value
@@ -94,15 +94,13 @@ KINDS: list[tuple[dict[str, Any], str | None]] = [
 
 
 @pytest.mark.parametrize(("written", "evidence"), KINDS, ids=[str(written["kind"]) for written, _ in KINDS])
-def test_every_kind_is_built_and_its_success_is_evidence_of_its_own_kind(
-    written: dict[str, Any], evidence: str | None
-) -> None:
+def test_every_kind_is_built_with_its_own_kind_of_evidence(written: dict[str, Any], evidence: str | None) -> None:
     built = build(model(**written), surroundings())
 
     assert (built.kind, built.evidence) == (written["kind"], evidence)
 
 
-def test_every_model_has_its_executor_but_a_person() -> None:
+def test_every_model_except_human_has_an_executor() -> None:
     built = {type(model(**written)) for written, _ in KINDS}
 
     assert built | {Human} == {kind.model for kind in EXECUTORS}
@@ -117,12 +115,12 @@ def test_every_model_has_its_executor_but_a_person() -> None:
         {"kind": "parallel", "forEach": [1], "do": {"kind": "human"}},
     ],
 )
-def test_a_person_can_only_be_waited_for_by_a_transition(written: dict[str, Any]) -> None:
+def test_an_approval_is_refused_inside_other_executors(written: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match="an approval is only possible directly in a transition"):
         build(model(**written), surroundings())
 
 
-def test_a_person_cannot_stand_in_for_something_that_failed() -> None:
+def test_an_approval_cannot_be_a_fallback() -> None:
     reliability = convert({"fallback": {"executors": [{"kind": "human"}]}}, Reliability)
 
     with pytest.raises(DefinitionError, match="an approval"):
@@ -130,7 +128,7 @@ def test_a_person_cannot_stand_in_for_something_that_failed() -> None:
 
 
 @asynchronous
-async def test_something_supervised_is_built_with_what_stands_in_for_it() -> None:
+async def test_a_supervised_executor_is_built_with_its_fallback() -> None:
     reliability = convert({"fallback": {"executors": [{"kind": "noop"}]}}, Reliability)
     supervised = supervise(model(kind="cli", command="/nowhere/to/be/found"), reliability, surroundings())
     output, attempts = await supervised.run(a_run())
@@ -156,13 +154,13 @@ async def test_something_supervised_is_built_with_what_stands_in_for_it() -> Non
         {"kind": "parallel", "branches": [{"kind": "noop"}], "join": {"atLeast": 2}},
     ],
 )
-def test_what_cannot_work_is_refused(written: dict[str, Any]) -> None:
+def test_an_invalid_executor_is_refused(written: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError):
         build(model(**written), surroundings())
 
 
 @pytest.mark.parametrize("path", ["$.branch.value", "$.steps[0].output", "$.previous", "$.output.x"])
-def test_what_only_nested_executors_have_is_unknown_elsewhere(path: str) -> None:
+def test_paths_of_nested_executors_are_refused_elsewhere(path: str) -> None:
     with pytest.raises(DefinitionError, match="not known here"):
         build(model(kind="cli", command="echo", args=[path]), surroundings())
 
@@ -175,7 +173,7 @@ def nested(depth: int) -> dict[str, Any]:
     return inner
 
 
-def test_parallel_executors_stand_three_deep_and_not_deeper() -> None:
+def test_parallel_executors_may_be_nested_three_deep() -> None:
     build(model(**nested(3)), surroundings())
 
     with pytest.raises(DefinitionError, match="at most 3 deep"):
@@ -197,7 +195,7 @@ def test_parallel_executors_stand_three_deep_and_not_deeper() -> None:
         ({"kind": "parallel", "forEach": [], "do": {"kind": "cli", "command": "x"}}, False),
     ],
 )
-def test_what_holds_only_repeatable_things_is_repeatable(written: dict[str, Any], expected: bool) -> None:
+def test_an_executor_of_only_idempotent_executors_is_idempotent(written: dict[str, Any], expected: bool) -> None:
     assert is_idempotent(model(**written)) is expected
 
 
@@ -210,5 +208,5 @@ async def test_one_executor_serves_many_runs_at_once() -> None:
 
 
 @asynchronous
-async def test_doing_nothing_gives_an_empty_output() -> None:
+async def test_a_noop_has_an_empty_output() -> None:
     assert await build(model(kind="noop"), surroundings()).run(a_run()) == {}

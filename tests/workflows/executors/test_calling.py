@@ -1,4 +1,4 @@
-"""Calls of other servers, of this hub's capabilities, of workers and of other workflows."""
+"""Calls of upstreams, capabilities, workers and other workflows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Called = list[tuple[str, dict[str, Any], dict[str, Any]]]
 
 
 class Other:
-    """Somebody who is called, and what for; unless it is an error, it answers always the same."""
+    """A call target that records its calls and always returns or raises the same."""
 
     def __init__(self, answer: Any = None) -> None:
         self.answer = answer
@@ -70,7 +70,7 @@ def child(run: Handler, **written: Any) -> Executor:
 
 
 @asynchronous
-async def test_a_tool_of_another_server_gets_the_arguments_as_they_are_and_the_key() -> None:
+async def test_an_upstream_tool_gets_the_arguments_and_the_idempotency_key() -> None:
     other = Other({"structuredContent": {"ok": True}, "content": []})
     output = await mcp(other).run(a_run({"branch": "main"}, key="k-1"))
 
@@ -79,7 +79,7 @@ async def test_a_tool_of_another_server_gets_the_arguments_as_they_are_and_the_k
 
 
 @asynchronous
-async def test_a_map_chooses_the_arguments_and_drops_what_is_missing() -> None:
+async def test_a_map_selects_the_arguments_and_drops_missing_ones() -> None:
     other = Other({"structuredContent": {}})
     written = {"branch": "$.context.branch", "force": False, "gone": "$.arguments.gone"}
     await mcp(other, map=written).run(a_run({"x": 1}, {"branch": "main"}))
@@ -96,7 +96,9 @@ async def test_a_map_chooses_the_arguments_and_drops_what_is_missing() -> None:
     ],
 )
 @asynchronous
-async def test_an_answer_without_structure_is_its_content(answer: dict[str, Any], output: Any) -> None:
+async def test_the_output_of_a_result_without_structured_content_is_its_content(
+    answer: dict[str, Any], output: Any
+) -> None:
     assert await mcp(Other(answer)).run(a_run()) == output
 
 
@@ -113,7 +115,7 @@ async def test_an_answer_without_structure_is_its_content(answer: dict[str, Any]
     ],
 )
 @asynchronous
-async def test_what_another_server_comes_to_has_its_class(answer: Any, error_class: str, message: str) -> None:
+async def test_failures_of_an_upstream_have_an_error_class(answer: Any, error_class: str, message: str) -> None:
     failed = await failure_of(mcp(Other(answer)))
 
     assert (failed.error_class, failed.message) == (error_class, message)
@@ -128,7 +130,7 @@ async def test_what_another_server_comes_to_has_its_class(answer: Any, error_cla
     ],
 )
 @asynchronous
-async def test_another_server_cannot_tell_what_its_connection_holds(answer: Any) -> None:
+async def test_secrets_of_the_connection_are_redacted_in_upstream_errors(answer: Any) -> None:
     failed = await failure_of(mcp(Other(answer)))
 
     assert "denied to [REDACTED]" in failed.message
@@ -153,7 +155,7 @@ async def test_a_server_without_a_connection_is_not_called() -> None:
     ],
 )
 @asynchronous
-async def test_a_capability_gives_its_data_or_its_text(answer: Any, output: Any) -> None:
+async def test_the_output_of_a_capability_is_its_data_or_its_text(answer: Any, output: Any) -> None:
     assert await capability(Other(answer)).run(a_run()) == output
 
 
@@ -169,13 +171,13 @@ async def test_a_capability_gets_arguments_and_key() -> None:
     ]
 
 
-def told(error_class: str) -> Result:
-    """How a tool with an executor behind it says that that failed."""
+def failed_result(error_class: str) -> Result:
+    """The result of a tool whose executor failed."""
     return Result(["no"], {"error": {"code": "EXECUTOR_FAILED", "errorClass": error_class}}, is_error=True)
 
 
 def denied_behind(message: str, rule_type: str) -> ToolError:
-    """How a hub tells a tool that what it called is denied."""
+    """The error of a nested call that a policy denied."""
     error = ToolError(message)
     error.__cause__ = PolicyDenied(message, rule_type)
     return error
@@ -195,9 +197,9 @@ def denied_behind(message: str, rule_type: str) -> ToolError:
         (failure("the store is locked", StoreUnavailable()), "transient_error"),
         (failure("no", InvocationFailed(error_class="connection_error")), "connection_error"),
         (failure("ours is busy; try again later."), "permanent_error"),
-        (told("rate_limited"), "rate_limited"),
-        (told("connection_error"), "connection_error"),
-        (told("worse"), "permanent_error"),
+        (failed_result("rate_limited"), "rate_limited"),
+        (failed_result("connection_error"), "connection_error"),
+        (failed_result("worse"), "permanent_error"),
         (Result(["no"], {"error": "timeout"}, is_error=True), "permanent_error"),
         (failure("no", denied_behind("no", "rate_limit")), "rate_limited"),
         (failure("rate limit exceeded: max 1/5s"), "permanent_error"),
@@ -212,7 +214,7 @@ def denied_behind(message: str, rule_type: str) -> ToolError:
     ],
 )
 @asynchronous
-async def test_what_a_call_comes_to_has_its_class(make: Any, answer: Any, error_class: str) -> None:
+async def test_failures_of_a_call_have_an_error_class(make: Any, answer: Any, error_class: str) -> None:
     failed = await failure_of(make(Other(answer)))
 
     assert (failed.error_class, bool(failed.message)) == (error_class, True)
@@ -248,7 +250,7 @@ async def test_a_worker_is_called_by_its_function_with_the_key() -> None:
 
 
 @asynchronous
-async def test_a_function_can_be_known_by_the_name_of_its_capability() -> None:
+async def test_a_function_can_be_called_by_the_name_of_its_capability() -> None:
     asked = []
 
     async def invoke(name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> Any:
@@ -263,7 +265,7 @@ async def test_a_function_can_be_known_by_the_name_of_its_capability() -> None:
 
 @pytest.mark.parametrize(("function", "asked"), [("mail::send", ["mail::send", "mail__send"]), ("send", ["send"])])
 @asynchronous
-async def test_a_function_that_nobody_offers_right_now_cannot_be_reached(function: str, asked: list[str]) -> None:
+async def test_a_function_without_a_worker_is_a_connection_error(function: str, asked: list[str]) -> None:
     names = []
 
     async def invoke(name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> Any:
@@ -276,17 +278,17 @@ async def test_a_function_that_nobody_offers_right_now_cannot_be_reached(functio
 
 
 @asynchronous
-async def test_a_function_that_is_for_workers_only_will_never_be_reached() -> None:
+async def test_a_function_that_is_for_workers_only_is_a_permanent_failure() -> None:
     async def invoke(name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> Any:
         raise UnknownTool(f"Unknown tool: {name}", name)
 
     failed = await failure_of(worker(invoke, "state::set"))
-    told = "state::set is internal to workers; a workflow cannot call it."
-    assert (failed.error_class, failed.message) == ("permanent_error", told)
+    view = "state::set is internal to workers; a workflow cannot call it."
+    assert (failed.error_class, failed.message) == ("permanent_error", view)
 
 
 @asynchronous
-async def test_a_function_that_misses_something_itself_is_not_called_twice() -> None:
+async def test_a_function_that_fails_with_unknown_tool_is_not_called_twice() -> None:
     other = Other(UnknownTool("Unknown tool: smtp", "smtp"))
     failed = await failure_of(worker(other))
 
@@ -294,7 +296,7 @@ async def test_a_function_that_misses_something_itself_is_not_called_twice() -> 
 
 
 @asynchronous
-async def test_another_workflow_gets_its_input_the_key_and_its_time() -> None:
+async def test_a_child_workflow_gets_its_input_the_key_and_its_timeout() -> None:
     ended = {"workflowId": "wf_1", "state": "done", "outcome": "succeeded", "context": {}}
     other = Other(ended)
 
@@ -311,5 +313,5 @@ async def test_another_workflow_gets_its_input_the_key_and_its_time() -> None:
     [(TimeoutError(), "timeout"), (WorkflowRefused("no such workflow", "UNKNOWN_ID"), "permanent_error")],
 )
 @asynchronous
-async def test_what_another_workflow_comes_to_has_its_class(answer: Any, error_class: str) -> None:
+async def test_failures_of_a_child_workflow_have_an_error_class(answer: Any, error_class: str) -> None:
     assert (await failure_of(child(Other(answer)))).error_class == error_class

@@ -1,4 +1,4 @@
-"""Programs: words, variables, input, what they said, and how they end."""
+"""Programs: arguments, environment, input, output and exit codes."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ async def test_the_output_is_exit_code_texts_and_parsed_json() -> None:
 
 @pytest.mark.parametrize("said", ["", "hello", "{", "NaN", "[" * 100_000])
 @asynchronous
-async def test_what_is_not_json_is_null_there(said: str) -> None:
+async def test_the_json_output_is_null_if_stdout_is_not_json(said: str) -> None:
     output = await cli(command="cat", stdin=said).run(a_run())
 
     assert (output["json"], output["stdout"]) == (None, said)
 
 
 @asynchronous
-async def test_words_are_paths_or_themselves_and_other_values_are_written_as_json() -> None:
+async def test_arguments_are_paths_or_literals_and_other_values_are_written_as_json() -> None:
     args = ["$.arguments.name", "plain $.arguments.name", "$HOME", "$.context.list", 7, True, {"n": "$.input.n"}]
     run = a_run({"name": "a b; rm -rf / $(id)"}, {"list": [1, "x"]}, {"n": None})
     output = await python(SHOW, *args).run(run)
@@ -70,7 +70,7 @@ async def test_words_are_paths_or_themselves_and_other_values_are_written_as_jso
 
 
 @asynchronous
-async def test_a_path_to_nothing_is_named_and_nothing_is_run(tmp_path: Path) -> None:
+async def test_a_path_without_a_value_is_named_and_the_program_does_not_run(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     failure = await failure_of(cli(command="touch", args=[str(mark), "$.arguments.missing.deep"]))
 
@@ -90,7 +90,7 @@ async def test_a_nul_is_refused(written: dict[str, Any]) -> None:
 
 
 @asynchronous
-async def test_half_a_character_cannot_be_a_word() -> None:
+async def test_a_lone_surrogate_in_an_argument_is_a_permanent_failure() -> None:
     failure = await failure_of(cli(command="echo", args=["$.arguments.word"]), a_run({"word": "\ud800"}))
 
     assert failure.error_class == "permanent_error"
@@ -125,7 +125,7 @@ async def test_the_arguments_of_a_connection_come_first() -> None:
 
 
 @asynchronous
-async def test_it_runs_where_it_says_then_where_its_connection_says(tmp_path: Path) -> None:
+async def test_the_working_directory_of_the_executor_overrides_that_of_the_connection(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
     connections = {"python": CliConnection(command=sys.executable, working_directory=str(tmp_path))}
@@ -138,19 +138,19 @@ async def test_it_runs_where_it_says_then_where_its_connection_says(tmp_path: Pa
 
 @pytest.mark.parametrize(("stdin", "read"), [("as it is\n", "as it is\n"), ({"a": "$.arguments.a"}, '{"a":[1]}')])
 @asynchronous
-async def test_it_reads_text_as_it_is_and_other_values_as_json(stdin: Any, read: str) -> None:
+async def test_stdin_is_text_as_given_or_other_values_as_json(stdin: Any, read: str) -> None:
     output = await cli(command="cat", stdin=stdin).run(a_run({"a": [1]}))
 
     assert output["stdout"] == read
 
 
 @asynchronous
-async def test_without_input_it_reads_an_end() -> None:
+async def test_without_input_stdin_is_empty() -> None:
     assert (await cli(command="cat").run(a_run()))["stdout"] == ""
 
 
 @asynchronous
-async def test_input_that_is_not_there_is_a_failure() -> None:
+async def test_a_stdin_path_without_a_value_is_a_failure() -> None:
     failure = await failure_of(cli(command="cat", stdin="$.arguments.text"))
 
     assert failure.message == "There is no value at $.arguments.text."
@@ -167,7 +167,7 @@ async def test_another_exit_code_is_a_permanent_failure_with_the_end_of_stderr()
 
 
 @asynchronous
-async def test_another_exit_code_can_be_an_outcome_like_any_other() -> None:
+async def test_a_nonzero_exit_code_need_not_be_a_failure() -> None:
     output = await python("import sys; print(1); sys.exit(3)", treatNonZeroAsFailure=False).run(a_run())
 
     assert (output["exitCode"], output["success"], output["json"]) == (3, False, 1)
@@ -184,35 +184,35 @@ async def test_a_program_that_was_killed_names_the_signal() -> None:
     "written", [{"command": "/no/such/program"}, {"command": "true", "workingDirectory": "/no/dir"}]
 )
 @asynchronous
-async def test_what_cannot_be_started_is_a_connection_error(written: dict[str, Any]) -> None:
+async def test_a_program_that_cannot_be_started_is_a_connection_error(written: dict[str, Any]) -> None:
     failure = await failure_of(cli(**written))
 
     assert (failure.error_class, "cannot be started" in failure.message) == ("connection_error", True)
 
 
 @asynchronous
-async def test_words_that_are_too_long_will_not_get_shorter() -> None:
+async def test_arguments_that_are_too_long_are_a_permanent_failure() -> None:
     failure = await failure_of(cli(command="true", args=["$.arguments.word"]), a_run({"word": "x" * 4_000_000}))
 
     assert failure.error_class == "permanent_error"
 
 
 @asynchronous
-async def test_output_beyond_the_limit_is_left_out_and_said() -> None:
+async def test_output_beyond_the_limit_is_truncated_and_flagged() -> None:
     output = await python("print('1' * 100)", maxOutputBytes=10).run(a_run())
 
     assert (output["stdout"], output["truncated"], output["json"]) == ("1" * 10, True, None)
 
 
 @asynchronous
-async def test_json_stays_whole_when_only_stderr_was_cut() -> None:
+async def test_json_is_complete_when_only_stderr_was_truncated() -> None:
     output = await python("import sys; print('[1]'); sys.stderr.write('x' * 100)", maxOutputBytes=10).run(a_run())
 
     assert (output["stderr"], output["truncated"], output["json"]) == ("x" * 10, True, [1])
 
 
 @asynchronous
-async def test_configured_values_are_told_nowhere() -> None:
+async def test_configured_values_are_redacted_in_output_and_errors() -> None:
     secret = "hunter2-and-more"
     connections = {"python": CliConnection(command=sys.executable, env={"DEPLOY": secret})}
     said = "import os, sys; sys.stderr.write('login with ' + os.environ['DEPLOY'] + os.environ['OWN']); sys.exit({})"
@@ -225,7 +225,7 @@ async def test_configured_values_are_told_nowhere() -> None:
 
 
 @asynchronous
-async def test_half_a_configured_value_at_the_cut_is_not_told_either() -> None:
+async def test_a_truncated_configured_value_is_redacted_too() -> None:
     said = "import os, sys; sys.stderr.write('login with ' + os.environ['DEPLOY']); sys.exit(1)"
     failure = await failure_of(python(said, env={"DEPLOY": "hunter2-and-more"}, maxOutputBytes=20))
 
@@ -233,7 +233,7 @@ async def test_half_a_configured_value_at_the_cut_is_not_told_either() -> None:
 
 
 @asynchronous
-async def test_a_program_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
+async def test_a_program_that_times_out_is_killed_with_its_children(tmp_path: Path) -> None:
     written = model(kind="cli", command=family(tmp_path), workingDirectory=str(tmp_path))
     supervised = supervise(written, Reliability(timeout_ms=500), surroundings())
     with pytest.raises(ExecutorFailed) as caught:
@@ -257,7 +257,7 @@ async def test_a_cancelled_program_is_killed_with_its_children(tmp_path: Path) -
 
 @pytest.mark.parametrize("connections", [{}, {"build": RestConnection(base_url="http://h")}])
 @asynchronous
-async def test_a_connection_that_is_not_there_or_of_another_kind_is_a_permanent_failure(
+async def test_a_missing_connection_or_one_of_another_kind_is_a_permanent_failure(
     connections: dict[str, Connection],
 ) -> None:
     failure = await failure_of(cli(connections, connection="build"))
@@ -267,7 +267,7 @@ async def test_a_connection_that_is_not_there_or_of_another_kind_is_a_permanent_
 
 @pytest.mark.parametrize("value", ["--output=/tmp/x", "-o", "-", -5])
 @asynchronous
-async def test_a_value_that_looks_like_an_option_is_refused_and_nothing_is_run(value: Any, tmp_path: Path) -> None:
+async def test_a_value_that_looks_like_an_option_is_refused(value: Any, tmp_path: Path) -> None:
     program = python("open('ran', 'w')", "$.arguments.rev", workingDirectory=str(tmp_path))
     with pytest.raises(ExecutorFailed, match=r"The value at \$\.arguments\.rev begins with `-`") as caught:
         await program.run(a_run({"rev": value}))
@@ -285,7 +285,9 @@ async def test_a_value_that_looks_like_an_option_is_refused_and_nothing_is_run(v
     ],
 )
 @asynchronous
-async def test_a_value_may_begin_with_a_dash_where_it_is_no_option(args: list[Any], more: dict[str, Any]) -> None:
+async def test_a_value_may_begin_with_a_dash_where_it_cannot_be_an_option(
+    args: list[Any], more: dict[str, Any]
+) -> None:
     output = await python(SHOW, *args, **more).run(a_run({"rev": "--all"}))
 
     assert output["success"]

@@ -24,7 +24,7 @@ def pipeline(invoke: Handler, *steps: dict[str, Any], **written: Any) -> Executo
 
 
 class Colleague:
-    """Adds, waits or fails, and remembers the keys."""
+    """A call target that adds, waits or fails, and records the keys."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
@@ -46,7 +46,7 @@ class Colleague:
 
 
 @asynchronous
-async def test_a_step_uses_what_those_before_it_gave() -> None:
+async def test_a_step_can_read_the_output_of_earlier_steps() -> None:
     colleague = Colleague()
     output = await pipeline(
         colleague,
@@ -75,7 +75,7 @@ async def test_a_step_uses_what_those_before_it_gave() -> None:
     ],
 )
 @asynchronous
-async def test_a_failing_step_ends_it_with_its_class(name: str, error_class: str, message: str) -> None:
+async def test_a_failing_step_ends_the_pipeline_with_its_error_class(name: str, error_class: str, message: str) -> None:
     colleague = Colleague()
     failure = await failure_of(pipeline(colleague, step("add"), step(name), step("add")))
 
@@ -84,7 +84,7 @@ async def test_a_failing_step_ends_it_with_its_class(name: str, error_class: str
 
 
 @asynchronous
-async def test_it_can_go_on_after_a_failing_step() -> None:
+async def test_a_pipeline_can_continue_after_a_failing_step() -> None:
     steps = [step("add", a=1), step("fail"), step("echo", previous="$.previous", first="$.steps[1].status")]
     output = await pipeline(Colleague(), *steps, onStepFailure="continue").run(a_run())
 
@@ -94,7 +94,7 @@ async def test_it_can_go_on_after_a_failing_step() -> None:
 
 
 @asynchronous
-async def test_it_fails_when_every_step_does() -> None:
+async def test_a_pipeline_fails_when_every_step_fails() -> None:
     failure = await failure_of(pipeline(Colleague(), step("late"), step("fail"), onStepFailure="continue"))
 
     assert (failure.error_class, failure.message) == (
@@ -104,15 +104,16 @@ async def test_it_fails_when_every_step_does() -> None:
 
 
 @asynchronous
-async def test_all_steps_together_end_in_time() -> None:
+async def test_the_total_timeout_applies_to_all_steps_together() -> None:
     colleague = Colleague()
-    failure = await failure_of(pipeline(colleague, step("add"), step("wait"), totalTimeoutMs=30))
+    # The first step has to end within it.
+    failure = await failure_of(pipeline(colleague, step("add"), step("wait"), totalTimeoutMs=500))
 
     assert (failure.error_class, colleague.cancelled) == ("timeout", ["wait"])
 
 
 @asynchronous
-async def test_a_pipeline_inside_begins_with_what_came_before_it() -> None:
+async def test_a_nested_pipeline_starts_with_the_output_before_it() -> None:
     inner = {
         "kind": "pipeline",
         "steps": [step("add", a="$.previous", b="$.steps[0].output"), step("add", a="$.previous")],
@@ -125,6 +126,6 @@ async def test_a_pipeline_inside_begins_with_what_came_before_it() -> None:
 
 
 @asynchronous
-async def test_the_time_it_gives_itself_is_known() -> None:
+async def test_the_limit_of_a_pipeline_is_its_total_timeout() -> None:
     assert pipeline(Colleague(), step("add"), totalTimeoutMs=600_000).limit == 600
     assert pipeline(Colleague(), step("add")).limit is None

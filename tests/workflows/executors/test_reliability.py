@@ -1,4 +1,4 @@
-"""Attempts, retries, delays and what stands in."""
+"""Attempts, retries, delays and fallbacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from waypost.workflows.executors.reliability import AttemptsFailed, Supervised, 
 
 
 class Scripted:
-    """An executor that comes to one thing after another, the last one for ever."""
+    """An executor that returns or raises each result in turn, and repeats the last one."""
 
     evidence = "done"
 
@@ -55,7 +55,7 @@ class Endless:
 
 
 class Pauses:
-    """A sleep that does not, and remembers."""
+    """A fake sleep that records its delays."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -69,7 +69,7 @@ def failing(error_class: str) -> ExecutorFailed:
 
 
 def ticking() -> Callable[[], float]:
-    """A clock on which a quarter of a second passes at each look."""
+    """A clock that advances a quarter of a second at each reading."""
     moments = iter(range(10_000))
     return lambda: next(moments) / 4
 
@@ -95,7 +95,7 @@ async def test_a_success_is_one_attempt() -> None:
 
 @pytest.mark.parametrize("error_class", ["timeout", "transient_error", "rate_limited"])
 @asynchronous
-async def test_what_may_pass_is_tried_again_with_the_same_key(error_class: str) -> None:
+async def test_a_transient_failure_is_retried_with_the_same_key(error_class: str) -> None:
     executor = Scripted(failing(error_class), failing(error_class), "output")
     output, attempts = await supervised(executor, retry={"maxAttempts": 3}).run(a_run(key="k-1"))
 
@@ -109,7 +109,7 @@ async def test_what_may_pass_is_tried_again_with_the_same_key(error_class: str) 
 
 
 @asynchronous
-async def test_attempts_have_an_end_and_the_last_failure_is_told_with_all_of_them() -> None:
+async def test_after_the_last_attempt_its_failure_is_raised_with_all_attempts() -> None:
     executor = Scripted(failing("timeout"), failing("rate_limited"))
     with pytest.raises(AttemptsFailed) as caught:
         await supervised(executor, retry={"maxAttempts": 3}).run(a_run())
@@ -130,7 +130,7 @@ async def test_attempts_have_an_end_and_the_last_failure_is_told_with_all_of_the
     ],
 )
 @asynchronous
-async def test_only_the_named_classes_are_tried_again_and_never_a_permanent_one(
+async def test_only_the_configured_error_classes_are_retried_and_never_a_permanent_one(
     error_class: str, retry_on: list[str] | None, tries: int
 ) -> None:
     executor = Scripted(failing(error_class))
@@ -146,7 +146,7 @@ async def test_only_the_named_classes_are_tried_again_and_never_a_permanent_one(
     [("none", [0, 0, 0, 0]), ("fixed", [0.1, 0.1, 0.1, 0.1]), ("exponential", [0.1, 0.2, 0.4, 0.5])],
 )
 @asynchronous
-async def test_delays_grow_as_told_up_to_the_longest(backoff: str, expected: list[float]) -> None:
+async def test_delays_grow_as_configured_up_to_the_maximum(backoff: str, expected: list[float]) -> None:
     pauses = Pauses()
     retry = {"maxAttempts": 5, "backoff": backoff, "initialDelayMs": 100, "maxDelayMs": 500, "jitter": False}
     with pytest.raises(AttemptsFailed):
@@ -171,18 +171,18 @@ def test_jitter_takes_any_part_of_a_delay_away(part: float) -> None:
         (Retry(backoff="exponential", initial_delay_ms=250, jitter=False), 0.25),
     ],
 )
-def test_a_fixed_delay_has_jitter_only_if_it_is_asked_for(retry: Retry, expected: float) -> None:
+def test_a_fixed_delay_has_jitter_only_if_configured(retry: Retry, expected: float) -> None:
     assert delay(retry, 1, lambda: 0.5) == expected
 
 
-def test_the_longest_delay_holds_after_a_hundred_attempts() -> None:
+def test_the_maximum_delay_applies_after_a_hundred_attempts() -> None:
     retry = Retry(backoff="exponential", initial_delay_ms=1000, max_delay_ms=5000, jitter=False)
 
     assert delay(retry, 100, lambda: 1.0) == 5.0
 
 
 @asynchronous
-async def test_what_stands_in_is_tried_as_often_with_the_same_key() -> None:
+async def test_a_fallback_gets_as_many_attempts_with_the_same_key() -> None:
     first, second, third = (
         Scripted(failing("timeout"), kind="first"),
         Scripted(failing("permanent_error"), kind="second"),
@@ -202,7 +202,7 @@ async def test_what_stands_in_is_tried_as_often_with_the_same_key() -> None:
 
 
 @asynchronous
-async def test_when_nothing_helps_the_failure_is_that_of_the_last_that_stood_in() -> None:
+async def test_the_failure_of_the_last_fallback_is_raised() -> None:
     with pytest.raises(AttemptsFailed) as caught:
         await supervised(Scripted(failing("timeout")), Scripted(failing("connection_error"))).run(a_run())
 
@@ -210,7 +210,7 @@ async def test_when_nothing_helps_the_failure_is_that_of_the_last_that_stood_in(
 
 
 @asynchronous
-async def test_every_attempt_has_its_own_time_and_is_really_cancelled() -> None:
+async def test_every_attempt_has_its_own_timeout_and_is_cancelled() -> None:
     executor = Endless()
     with pytest.raises(AttemptsFailed) as caught:
         await supervised(executor, timeoutMs=20, retry={"maxAttempts": 3}).run(a_run())
@@ -223,7 +223,7 @@ async def test_every_attempt_has_its_own_time_and_is_really_cancelled() -> None:
     ("limit", "timeout_ms", "expected"), [(None, None, 120), (5, None, 120), (600, None, 600), (600, 50, 0.05)]
 )
 @asynchronous
-async def test_an_attempt_has_two_minutes_unless_something_else_is_said(
+async def test_the_default_timeout_of_an_attempt_is_two_minutes(
     limit: float | None, timeout_ms: int | None, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[float] = []
@@ -253,7 +253,7 @@ async def test_a_cancellation_from_outside_ends_everything() -> None:
 
 
 @asynchronous
-async def test_a_crash_is_a_permanent_failure_that_tells_only_its_kind(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_crash_is_a_permanent_failure_with_only_the_type_of_the_error(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(AttemptsFailed) as caught:
         await supervised(Scripted(KeyError("secret of the hub")), retry={"maxAttempts": 3}).run(a_run())
 
@@ -265,7 +265,7 @@ async def test_a_crash_is_a_permanent_failure_that_tells_only_its_kind(caplog: p
     ("error", "error_class"), [(TimeoutError(), "timeout"), (asyncio.CancelledError(), "transient_error")]
 )
 @asynchronous
-async def test_what_an_executor_stumbles_over_itself_has_its_class_too(error: BaseException, error_class: str) -> None:
+async def test_errors_raised_by_an_executor_have_an_error_class(error: BaseException, error_class: str) -> None:
     with pytest.raises(AttemptsFailed) as caught:
         await supervised(Scripted(error)).run(a_run())
 

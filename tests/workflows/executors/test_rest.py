@@ -1,4 +1,4 @@
-"""Requests: where they go, what they carry, and what the answers mean."""
+"""REST requests: URLs, headers, bodies and the meaning of responses."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def answering(status: int, text: str = "", **headers: str) -> Answer:
 
 
 async def asked(executor: Executor, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """What the server saw."""
+    """The request as the server received it."""
     output = await executor.run(a_run(*args, **kwargs))
     seen: dict[str, Any] = output["body"]
     return seen
@@ -101,7 +101,7 @@ async def test_the_key_cannot_be_replaced() -> None:
     ],
 )
 @asynchronous
-async def test_a_path_stands_behind_that_of_the_connection(base: str, path: str, seen: str) -> None:
+async def test_a_path_is_appended_to_that_of_the_connection(base: str, path: str, seen: str) -> None:
     async with api(echo, base=base, path=path) as executor:
         assert (await asked(executor))["path"] == seen
 
@@ -131,7 +131,7 @@ async def test_a_variable_is_looked_up_in_arguments_context_and_input() -> None:
     ],
 )
 @asynchronous
-async def test_a_value_stays_within_its_part_of_the_path(value: Any, path: str) -> None:
+async def test_a_value_is_escaped_within_its_path_segment(value: Any, path: str) -> None:
     async with api(echo, path="/users/{id}/x") as executor:
         assert (await asked(executor, {"id": value}))["path"] == path
 
@@ -144,7 +144,7 @@ async def test_a_value_stays_within_its_part_of_the_path(value: Any, path: str) 
     ],
 )
 @asynchronous
-async def test_a_value_that_would_lead_elsewhere_is_refused(value: Any) -> None:
+async def test_a_value_that_would_change_the_path_is_refused(value: Any) -> None:
     async with api(echo, method="DELETE", path="/users/{id}") as executor:
         failure = await failure_of(executor, a_run({"id": value}))
 
@@ -152,13 +152,13 @@ async def test_a_value_that_would_lead_elsewhere_is_refused(value: Any) -> None:
 
 
 @asynchronous
-async def test_two_values_do_not_make_a_way_up_either() -> None:
+async def test_two_values_cannot_combine_into_a_parent_path() -> None:
     async with api(echo, path="/users/{a}{b}") as executor:
         assert (await failure_of(executor, a_run({"a": ".", "b": "."}))).error_class == "permanent_error"
 
 
 @asynchronous
-async def test_a_variable_that_is_nowhere_is_named() -> None:
+async def test_a_variable_without_a_value_is_named() -> None:
     async with api(echo, path="/users/{id}") as executor:
         failure = await failure_of(executor)
 
@@ -167,7 +167,7 @@ async def test_a_variable_that_is_nowhere_is_named() -> None:
 
 @pytest.mark.parametrize(("value", "read"), [("a&b=c", "a&b=c"), ("a b+c#d", "a b+c#d"), ({"a": 1}, '{"a":1}')])
 @asynchronous
-async def test_a_value_stays_within_its_part_of_the_query(value: Any, read: str) -> None:
+async def test_a_value_is_escaped_within_its_query_parameter(value: Any, read: str) -> None:
     async with api(echo, query={"q": "$.arguments.q"}) as executor:
         seen = await asked(executor, {"q": value})
 
@@ -175,7 +175,7 @@ async def test_a_value_stays_within_its_part_of_the_query(value: Any, read: str)
 
 
 @asynchronous
-async def test_a_body_can_be_any_value_but_not_nothing() -> None:
+async def test_a_body_can_be_any_value_but_must_exist() -> None:
     async with api(echo, method="PUT", body="$.arguments.body") as executor:
         assert (await asked(executor, {"body": [1, None]}))["body"] == "[1,null]"
         assert (await failure_of(executor)).message == "There is no value at $.arguments.body."
@@ -193,13 +193,13 @@ async def test_a_body_can_be_any_value_but_not_nothing() -> None:
     ],
 )
 @asynchronous
-async def test_an_answer_is_parsed_when_it_says_it_is_json(body: bytes, kind: str, data: Any) -> None:
+async def test_a_response_is_parsed_if_its_content_type_is_json(body: bytes, kind: str, data: Any) -> None:
     async with api(bodies(body, Content_Type=kind)) as executor:
         assert await executor.run(a_run()) == {"status": 200, "body": data}
 
 
 @asynchronous
-async def test_an_answer_without_a_body_is_a_success() -> None:
+async def test_a_response_without_a_body_is_a_success() -> None:
     async with api(answering(204), method="DELETE") as executor:
         assert (await executor.run(a_run()))["status"] == 204
 
@@ -219,7 +219,7 @@ async def test_an_answer_without_a_body_is_a_success() -> None:
     ],
 )
 @asynchronous
-async def test_a_status_has_its_class(status: int, error_class: str) -> None:
+async def test_a_status_has_its_error_class(status: int, error_class: str) -> None:
     async with api(answering(status, "no luck")) as executor:
         failure = await failure_of(executor)
 
@@ -227,14 +227,14 @@ async def test_a_status_has_its_class(status: int, error_class: str) -> None:
 
 
 @asynchronous
-async def test_a_failure_tells_the_beginning_of_the_answer_only() -> None:
+async def test_a_failure_contains_only_the_beginning_of_the_response() -> None:
     async with api(answering(500, "x" * 5000)) as executor:
         assert (await failure_of(executor)).message == f"api answered 500: {'x' * 500}"
 
 
 @pytest.mark.parametrize("before", [0, 490])
 @asynchronous
-async def test_a_server_that_repeats_what_it_was_sent_tells_no_secret(before: int) -> None:
+async def test_secrets_are_redacted_in_a_response_that_echoes_them(before: int) -> None:
     async def repeat(request: web.BaseRequest) -> web.Response:
         said = [request.headers[name] for name in ("Authorization", "X-Api-Key")]
         return web.Response(status=400, text="x" * before + " ".join([*said, said[0].removeprefix("Bearer ")]))
@@ -274,7 +274,7 @@ async def test_no_name_and_no_redirect_leads_to_a_private_address(
 
 
 @asynchronous
-async def test_nobody_there_is_a_connection_error() -> None:
+async def test_a_refused_connection_is_a_connection_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         connection = RestConnection(base_url=f"http://127.0.0.1:{taken.getsockname()[1]}", allow_private=True)
@@ -289,13 +289,13 @@ async def test_nobody_there_is_a_connection_error() -> None:
 
 
 @asynchronous
-async def test_an_answer_that_is_too_long_is_a_permanent_failure() -> None:
+async def test_a_response_that_is_too_long_is_a_permanent_failure() -> None:
     async with api(bodies(b"x" * 100), maxOutputBytes=10) as executor:
         assert (await failure_of(executor)).error_class == "permanent_error"
 
 
 @asynchronous
-async def test_a_line_break_cannot_be_smuggled_into_a_header() -> None:
+async def test_a_line_break_in_a_header_is_refused() -> None:
     async with api(echo, headers={"X-Own": "$.arguments.own"}) as executor:
         failure = await failure_of(executor, a_run({"own": "a\r\nX-Evil: 1"}))
 
@@ -303,7 +303,7 @@ async def test_a_line_break_cannot_be_smuggled_into_a_header() -> None:
 
 
 @asynchronous
-async def test_a_request_is_given_up_when_its_time_is_over() -> None:
+async def test_a_request_is_closed_when_it_times_out() -> None:
     gone = asyncio.Event()
 
     async def never(request: web.BaseRequest) -> web.Response:
@@ -315,7 +315,8 @@ async def test_a_request_is_given_up_when_its_time_is_over() -> None:
     async with site(never) as port:
         connection = RestConnection(base_url=f"http://127.0.0.1:{port}", allow_private=True)
         around = surroundings({"api": connection}, egress=lambda allowed: egress)
-        supervised = supervise(model(kind="rest", connection="api"), Reliability(timeout_ms=200), around)
+        # The request has to reach the server within it.
+        supervised = supervise(model(kind="rest", connection="api"), Reliability(timeout_ms=1500), around)
         with pytest.raises(ExecutorFailed) as caught:
             await supervised.run(a_run())
         await gone.wait()

@@ -1,4 +1,4 @@
-"""Files that run only while they are what was approved."""
+"""Scripts that run only with their approved content."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def left_in(folder: Path) -> list[Path]:
 
 
 def script(file: Path, content: str, **written: Any) -> Executor:
-    """A script that was approved with some content; what the file holds is another matter."""
+    """A script that was approved with this content, which may differ from the file."""
     digest = sha256(content.encode()).hexdigest()
     return build(model(kind="script", file=str(file), sha256=digest, **written), surroundings())
 
@@ -62,7 +62,7 @@ async def test_an_approved_file_runs_by_its_interpreter_under_its_own_name(tmp_p
 
 
 @asynchronous
-async def test_another_file_does_not_run_and_both_digests_are_named(tmp_path: Path, copies: Path) -> None:
+async def test_a_changed_file_does_not_run_and_both_digests_are_named(tmp_path: Path, copies: Path) -> None:
     mark = tmp_path / "mark"
     evil = f"#!/bin/sh\ntouch {mark}\n"
     (tmp_path / "deploy").write_text(evil)
@@ -75,7 +75,7 @@ async def test_another_file_does_not_run_and_both_digests_are_named(tmp_path: Pa
 
 
 @asynchronous
-async def test_a_file_that_changes_after_it_was_compared_does_not_matter(tmp_path: Path, copies: Path) -> None:
+async def test_a_change_of_the_file_after_the_check_has_no_effect(tmp_path: Path, copies: Path) -> None:
     file, mark, go = tmp_path / "deploy", tmp_path / "mark", tmp_path / "go"
     os.mkfifo(go)
     content = f"#!/bin/sh\nread line < {go}\necho approved\n"
@@ -90,7 +90,7 @@ async def test_a_file_that_changes_after_it_was_compared_does_not_matter(tmp_pat
 
 
 @asynchronous
-async def test_the_copy_is_private_and_gone_afterwards(tmp_path: Path, copies: Path) -> None:
+async def test_the_copy_is_private_and_deleted_afterwards(tmp_path: Path, copies: Path) -> None:
     content = '#!/bin/sh\nstat -c %a "$0" "$(dirname "$0")"\n'
     (tmp_path / "look").write_text(content)
     output = await script(tmp_path / "look", content).run(a_run())
@@ -100,7 +100,7 @@ async def test_the_copy_is_private_and_gone_afterwards(tmp_path: Path, copies: P
 
 
 @asynchronous
-async def test_the_copy_is_gone_after_a_cancellation_too(tmp_path: Path, copies: Path) -> None:
+async def test_the_copy_is_deleted_after_a_cancellation(tmp_path: Path, copies: Path) -> None:
     content = f"#!/bin/sh\necho > {tmp_path}/ready\nexec sleep 1000\n"
     (tmp_path / "wait").write_text(content)
     running = asyncio.ensure_future(script(tmp_path / "wait", content).run(a_run()))
@@ -113,7 +113,7 @@ async def test_the_copy_is_gone_after_a_cancellation_too(tmp_path: Path, copies:
 
 
 @asynchronous
-async def test_what_is_not_there_or_not_a_file_is_a_permanent_failure(tmp_path: Path) -> None:
+async def test_a_missing_or_irregular_file_is_a_permanent_failure(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("missing", "pipe", "."):
         failure = await failure_of(script(tmp_path / name, ""))
@@ -122,7 +122,7 @@ async def test_what_is_not_there_or_not_a_file_is_a_permanent_failure(tmp_path: 
 
 
 @asynchronous
-async def test_a_text_that_names_no_interpreter_is_not_handed_to_a_shell(tmp_path: Path, copies: Path) -> None:
+async def test_a_script_without_an_interpreter_is_not_passed_to_a_shell(tmp_path: Path, copies: Path) -> None:
     (tmp_path / "notes").write_text("echo hello\n")
     failure = await failure_of(script(tmp_path / "notes", "echo hello\n"))
     output = await script(tmp_path / "notes", "echo hello\n", command=["sh"]).run(a_run())
@@ -132,7 +132,7 @@ async def test_a_text_that_names_no_interpreter_is_not_handed_to_a_shell(tmp_pat
 
 
 @asynchronous
-async def test_a_failing_script_is_named_by_its_own_name(tmp_path: Path, copies: Path) -> None:
+async def test_the_failure_of_a_script_has_its_file_name(tmp_path: Path, copies: Path) -> None:
     content = "#!/bin/sh\necho broken >&2\nexit 4\n"
     (tmp_path / "deploy").write_text(content)
     failure = await failure_of(script(tmp_path / "deploy", content))

@@ -180,7 +180,7 @@ FREE_CHECKS_PER_CHARACTER: Final = 10
 MAX_PROBLEM_STEPS: Final = 10_000
 """Steps in which the reasons for a refusal are sought, of a few microseconds each; a costly check is several."""
 
-MAX_PROBLEM_SECONDS: Final = 0.1
+MAX_PROBLEM_SECONDS: Final = 0.03
 """Processor time after which the search ends in any case, as a step may be an expensive one."""
 
 MAX_PROBLEMS: Final = 100
@@ -329,7 +329,7 @@ class SchemaGraph:
             found: list[Any] = list(self._anchors.get(fragment, ()))
         else:
             named = [one for one in self._resources if not place or "$id" in one or "id" in one]
-            found = [one for resource in named for one in _pointed(resource, fragment)]
+            found = [one for resource in named for one in resolve_pointer(resource, fragment)]
         ids = (str(one.get(keyword)) for one in self._resources for keyword in ("$id", "id"))
         if place.startswith(_DIALECTS) and not any(one.startswith(_DIALECTS) for one in ids):
             return []
@@ -353,9 +353,17 @@ def _step(key: str | int | None) -> str:
     return "" if key is None else f"/{str(key).replace('~', '~0').replace('/', '~1')}"
 
 
-def _pointed(resource: Any, pointer: str) -> list[Any]:
-    """The target of a JSON pointer in a resource: one value or none."""
-    value = resource
+def follow_reference(schema: Schema, root: Schema) -> Schema | None:
+    """The schema that the `$ref` of a schema leads to within its document; None if there is no such schema."""
+    reference = schema.get("$ref")
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return None
+    return next((one for one in resolve_pointer(root, unquote(reference[1:])) if isinstance(one, dict)), None)
+
+
+def resolve_pointer(document: Any, pointer: str) -> list[Any]:
+    """The target of a JSON pointer in a document: one value or none."""
+    value = document
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and key in value:

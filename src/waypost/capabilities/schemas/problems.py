@@ -238,6 +238,7 @@ class Parts:
     ) -> None:
         self._build = build
         self._build_whole = build_whole
+        # By the identity of subschemas, which the graph of the schema keeps alive.
         self._known: dict[tuple[int, str], _Leaf] = {}
         self._patterns: dict[str, Schema] = {}
         self._wholes: dict[int, Callable[[Any], bool]] = {}
@@ -357,6 +358,7 @@ class Reasons:
         if "$ref" in schema and self._graph.ignores_siblings:
             yield from self._follow(None, schema, value, at)
             return
+        # All keywords together first: most subschemas fit, and one question to the engine shows it.
         if any(keyword in schema for keyword in _LEAVES) and not self._fits(self._parts.get(schema), value):
             yield from self._broken(schema, value, at)
         for keyword, look in _LOOKS.items():
@@ -454,6 +456,7 @@ class Reasons:
 
     def _property_names(self, part: Any, _: Schema, value: Any, at: _Place) -> Iterator[Problem]:
         for name in value if isinstance(value, dict) else ():
+            # A place of its own: answers are remembered by place, and `at.inner(name)` is that of the value.
             for one in self._try(part, name, at.inner(name).inner("")):
                 yield Problem(at.path, f"has a property name that does not fit: {one.sentence}")
 
@@ -470,6 +473,7 @@ class Reasons:
         fits = self._parts.whole(part) if len(keys) > _MANY else None
         for key in keys:
             if fits is not None:
+                # No step, but a look at the clock: the engine skips valid items quickly.
                 self._spend(0)
                 try:
                     if fits(value[key]):

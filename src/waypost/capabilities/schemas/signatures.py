@@ -70,6 +70,7 @@ def resolved(function: Callable[..., Any], skip: frozenset[str]) -> dict[str, An
     given = {p.name: p.annotation for p in parameters if p.name not in skip and p.annotation is not p.empty}
     namespace = getattr(inspect.unwrap(underlying(function)), "__globals__", {})
     try:
+        # Not of the function itself, which would fail on an annotation that is left out here.
         return typing.get_type_hints(SimpleNamespace(__annotations__=given), namespace, include_extras=True)
     except (NameError, TypeError, SyntaxError) as error:
         raise DefinitionError(f"an annotation cannot be resolved at run time: {error}") from None
@@ -204,10 +205,12 @@ def _modelled(name: str, fields: Sequence[tuple[str, Any, Any]]) -> Arguments:
 
 
 def _struct_field(name: str, annotation: Any, default: Any) -> Any:
+    # msgspec has no schema for `object`.
     annotation = Any if annotation is object else annotation
     if default is MISSING:
         return name, annotation
     is_mutable = isinstance(default, (list, dict, set, msgspec.Struct)) or is_dataclass(default)
+    # A copy for each call: a handler that changes its argument must not change the default of later calls.
     make = partial(deepcopy, default) if is_mutable else lambda: default
     return name, annotation, msgspec.field(default_factory=make)
 

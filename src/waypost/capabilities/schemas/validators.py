@@ -157,6 +157,7 @@ class Validator:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
+        # Compiles now: a mistake is reported where the schema is written, not at the first call.
         _ = self.check
 
     @classmethod
@@ -173,6 +174,7 @@ class Validator:
     @cached_property
     def check(self) -> Callable[[Any], bool]:
         """Whether a value fits; `ValueError` if JSON cannot express it, `TooMuchWork` if it takes too long."""
+        # The engine's own function, kept as an attribute: a check costs no further call in Python.
         return self._compiled.check
 
     def is_valid(self, value: Any) -> bool:
@@ -215,6 +217,7 @@ class _Compiled:
         return listed(one.line for one in Reasons(self._graph, self._parts).find(value))
 
     def _check_size_first(self, value: Any) -> bool:
+        # Encoding a value takes less time than walking through it in Python, and is enough for nearly all.
         if not _is_small(value, self._max_bytes) and not _is_within(value, self._max_places, self._max_characters):
             raise TooMuchWork(
                 f"is too large to be checked: this schema takes at most {self._max_places:,} values "
@@ -224,12 +227,12 @@ class _Compiled:
 
 
 _SHORT_BYTES: Final = 16 * 1024
-_MULTIPLYING: Final = (b'"$ref"', b'Ref"', b"attern", b"unevaluated")
+MULTIPLYING: Final = (b'"$ref"', b'Ref"', b"attern", b"unevaluated")
 """Keywords of schemas whose cost may exceed their size."""
 _encode = msgspec.json.Encoder().encode
 _shared: WeakValueDictionary[str, _Compiled] = WeakValueDictionary()
 _recent: deque[_Compiled] = deque(maxlen=32)
-"""Kept for a while, as some validators are made for a single value."""
+"""Kept for a while, as some validators are made for a single value; large ones take megabytes and are not kept."""
 
 
 def check_limits(schema: dict[str, Any]) -> None:
@@ -243,7 +246,7 @@ def check_limits(schema: dict[str, Any]) -> None:
     if len(text) > MAX_SCHEMA_BYTES:
         raise DefinitionError(f"invalid JSON Schema: more than {MAX_SCHEMA_BYTES} bytes")
     # Most schemas are short and simple; what they cost exactly is measured when they are compiled.
-    if len(text) > _SHORT_BYTES or any(word in text for word in _MULTIPLYING):
+    if len(text) > _SHORT_BYTES or any(word in text for word in MULTIPLYING):
         measure(schema)
 
 
@@ -271,7 +274,8 @@ def _compile(schema: dict[str, Any]) -> _Compiled:
             compiled = _shared[text] = _build(text, graph, cost)
         except RecursionError:
             raise DefinitionError("invalid JSON Schema: nested too deeply") from None
-        _recent.append(compiled)
+        if len(text) <= _SHORT_BYTES:
+            _recent.append(compiled)
     return compiled
 
 

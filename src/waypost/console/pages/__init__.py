@@ -26,6 +26,7 @@ from waypost.console.pages import (
 PAGES: Final[tuple[Page, ...]] = (
     overview.PAGE,
     approvals.PAGE,
+    approvals.ONE,
     instances.PAGE,
     instance.PAGE,
     workflows.LIST,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from waypost.console.page import Done, Page, View, segment
-from waypost.console.rendering import MAX_SHOWN_CHARACTERS, show_json
+from waypost.console.page import Done, InvalidForm, Page, View, segment
+from waypost.console.rendering import MAX_SHOWN_CHARACTERS, MAX_TEXT_CHARACTERS, bound_value, show_json, split_text
 
 MAX_CARDS: Final = 12
 MAX_CHARACTERS: Final = 20_000
 """How much of all approvals the page shows: at least one, and at most these."""
+MAX_PART_BYTES: Final = 30_000
+"""How much of one approval a page shows, as HTML."""
 
 
 async def load(view: View) -> dict[str, Any]:
-    """What waits for a role of the person, the oldest first."""
+    """What waits, the oldest first; what is not shown in full is decided on its own page."""
     waiting = (await view.api.get("approvals"))["approvals"]
     shown: list[dict[str, Any]] = []
     left = MAX_CHARACTERS
@@ -21,8 +23,40 @@ async def load(view: View) -> dict[str, Any]:
         left -= min(len(show_json(one["presents"])), MAX_SHOWN_CHARACTERS)
         if left < 0 and shown:
             break
-        shown.append(one)
-    return {"approvals": shown, "count": len(waiting)}
+        shown.append({**one, "is_whole": _is_whole(one)})
+    return {"approvals": shown, "count": len(waiting), "part": None, "parts": 0}
+
+
+async def load_one(view: View) -> dict[str, Any]:
+    """One approval in full, in parts if it is large; the last part has the button that approves."""
+    found = [one for one in (await view.api.get("approvals"))["approvals"] if one["id"] == view.variables["id"]]
+    text, number = view.query.get("part") or "1", 0
+    if text.isdecimal() and len(text) < 9:
+        number = int(text)
+    # The prompt is in the heading, unless it is too long for one.
+    parts = split_text(_show_whole(found[0]), MAX_PART_BYTES) if found and not _is_whole(found[0]) else [""]
+    if not 1 <= number <= len(parts):
+        raise InvalidForm(f"part: {text[:40]!r} is not a number from 1 to {len(parts):,}.")
+    shown = [{**one, "is_whole": number == len(parts)} for one in found]
+    return {
+        "approvals": shown,
+        "count": len(found),
+        "part": {"number": number, "text": parts[number - 1]},
+        "parts": len(parts),
+        "http_status": 200 if found else 404,
+    }
+
+
+def _is_whole(approval: dict[str, Any]) -> bool:
+    """Whether the list shows all of an approval."""
+    presents = approval["presents"]
+    return len(approval["prompt"] or "") <= MAX_TEXT_CHARACTERS and bound_value(presents) == presents
+
+
+def _show_whole(approval: dict[str, Any]) -> str:
+    prompt = approval["prompt"] or ""
+    long = {"prompt": prompt, "presents": approval["presents"]}
+    return show_json(approval["presents"] if len(prompt) <= MAX_TEXT_CHARACTERS else long)
 
 
 async def approve(view: View) -> Done:
@@ -38,7 +72,8 @@ async def reject(view: View) -> Done:
 async def _decide(view: View, verb: str) -> Done:
     # The digest binds the decision to what the page showed: if it has changed since, the API refuses.
     body = {"reason": view.form.get("reason", ""), "digest": view.form.get("digest") or None}
-    decided = await view.api.post(f"approvals/{segment(view.form.get('id', ''))}/{verb}", body)
+    approval = view.variables.get("id") or view.form.get("id", "")
+    decided = await view.api.post(f"approvals/{segment(approval)}/{verb}", body)
     if decided["missing"]:
         many = "approvals are" if decided["missing"] > 1 else "approval is"
         return Done(f"Your approval is recorded; {decided['missing']} more {many} needed.")
@@ -57,5 +92,13 @@ PAGE: Final = Page(
     section="Now",
     icon="approvals",
     shortcut="a",
+    live=("approvals", "instances"),
+)
+ONE: Final = Page(
+    "approvals/{id}",
+    "Approval",
+    "approvals.html",
+    load_one,
+    {"approve": approve, "reject": reject},
     live=("approvals", "instances"),
 )

@@ -30,8 +30,8 @@ async def load_all(view: View) -> dict[str, Any]:
     except Refused as error:
         if error.status != 400:
             raise
-        return {**found, **_NO_PAGE, "alert": error.message}
-    return {**found, **page}
+        return {**found, **_NO_PAGE, "is_invalid": True, "alert": error.message, "http_status": 400}
+    return {**found, **page, "is_invalid": False}
 
 
 def link_to(item_id: str) -> str:

@@ -13,10 +13,16 @@ from markupsafe import Markup, escape
 
 from waypost.console.page import Done, Page, Refused, View, segment
 
-MAX_CHARACTERS: Final = 24_000
+MAX_CHARACTERS: Final = 20_000
+MAX_BYTES: Final = 24_000
+"""How much of a document the page shows: of its text, and as HTML."""
+_MAX_COLUMNS: Final = 20
+_TAG_BYTES: Final = 10
 _FENCE: Final = re.compile(r"\s{0,3}(```|~~~)")
 _HEADING: Final = re.compile(r"(#{1,6})\s+(.*?)\s*#*$")
 _ITEM: Final = re.compile(r"\s*(?:[-*+]|(\d{1,9})[.)])\s+(.*)")
+_TABLE_ROW: Final = re.compile(r"\s{0,3}\|(.*)\|\s*$")
+_TABLE_RULE: Final = re.compile(r"\s{0,3}\|(?:\s*:?-+:?\s*\|)+\s*$")
 _RULE: Final = re.compile(r"\s{0,3}([-*_])(?:\s*\1){2,}\s*$")
 _INLINE: Final = re.compile(
     r"`([^`]{1,500})`"
@@ -29,22 +35,38 @@ _LINK: Final = Markup('<a href="{}" rel="noopener noreferrer nofollow">{}</a>')
 
 
 def render_markdown(text: str) -> Markup:
-    """A text as HTML, up to `MAX_CHARACTERS`; headings begin at the third level, below those of a page."""
-    blocks = _Blocks()
-    lines = iter(text[:MAX_CHARACTERS].splitlines())
+    """A text as HTML, up to `MAX_BYTES`; headings begin at the third level, below those of a page."""
+    html, read = _render_blocks(text[:MAX_CHARACTERS])
+    # Only a block that is too large by itself is rendered again: a quote is five bytes as HTML.
+    while (size := len(html.encode())) > MAX_BYTES:
+        html, read = _render_blocks(text[: read * MAX_BYTES // size * 9 // 10])
+    if read < len(text):
+        more = f"{len(text) - read:,} more characters are not shown."
+        html += Markup('\n<p class="dim">{}</p>').format(more)
+    return html
+
+
+def _render_blocks(text: str) -> tuple[Markup, int]:
+    """A text as HTML, and how much of it was rendered before there was enough for a page."""
+    blocks, read = _Blocks(), 0
+    lines = iter(text.splitlines(keepends=True))
     for line in lines:
+        if blocks.size > MAX_BYTES * 3 // 4:
+            break
+        read += len(line)
+        line = line.rstrip("\r\n")
         if fence := _FENCE.match(line):
             code = []
-            while (inside := next(lines, None)) is not None and not inside.strip().startswith(fence[1]):
-                code.append(inside)
+            for inside in lines:
+                read += len(inside)
+                if inside.strip().startswith(fence[1]):
+                    break
+                code.append(inside.rstrip("\r\n"))
             blocks.add(Markup('<pre tabindex="0">{}</pre>').format("\n".join(code)))
         else:
             blocks.add_line(line)
     blocks.flush()
-    if len(text) > MAX_CHARACTERS:
-        more = f"{len(text) - MAX_CHARACTERS:,} more characters are not shown."
-        blocks.add(Markup('<p class="dim">{}</p>').format(more))
-    return Markup("\n").join(blocks.done)
+    return Markup("\n").join(blocks.done), read
 
 
 class _Blocks:
@@ -54,13 +76,24 @@ class _Blocks:
         self.done: list[Markup] = []
         self._paragraph: list[str] = []
         self._items: list[str] = []
+        self._rows: list[str] = []
         self._is_numbered = False
+        self.size = 0
+        """About how many bytes the lines so far are as HTML."""
 
     def add(self, block: Markup) -> None:
         self.flush()
         self.done.append(block)
 
     def add_line(self, line: str) -> None:
+        self.size += len(line) + _TAG_BYTES * (1 + line.count("|"))
+        if row := _TABLE_ROW.match(line):
+            if not self._rows:
+                self.flush()
+            self._rows.append(line if _TABLE_RULE.match(line) else row[1])
+            return
+        if self._rows:
+            self.flush()
         if heading := _HEADING.match(line):
             level = min(6, len(heading[1]) + 2)
             self.add(Markup("<h{0}>{1}</h{0}>").format(level, _render_inline(heading[2])))
@@ -91,6 +124,23 @@ class _Blocks:
             inner = Markup("").join(Markup("<li>{}</li>").format(_render_inline(item)) for item in self._items)
             self.done.append(Markup("<{0}>{1}</{0}>").format("ol" if self._is_numbered else "ul", inner))
             self._items.clear()
+        if self._rows:
+            self.done.append(_render_table(self._rows))
+            self._rows.clear()
+
+
+def _render_table(rows: list[str]) -> Markup:
+    """Rows of a table; those before its rule are its head."""
+    parts, tag = [], "th" if any(map(_TABLE_RULE.match, rows[:2])) else "td"
+    for row in rows:
+        if _TABLE_RULE.match(row):
+            tag = "td"
+            continue
+        cells = (
+            Markup("<{0}>{1}</{0}>").format(tag, _render_inline(cell.strip())) for cell in row.split("|", _MAX_COLUMNS)
+        )
+        parts.append(Markup("<tr>{}</tr>").format(Markup("").join(cells)))
+    return Markup("<table><tbody>{}</tbody></table>").format(Markup("").join(parts))
 
 
 def _render_inline(text: str) -> Markup:
@@ -106,11 +156,7 @@ def _render_inline(text: str) -> Markup:
         elif emphasis is not None:
             parts.append(Markup("<em>{}</em>").format(emphasis))
         elif target.startswith(("https://", "http://")):
-            parts.append(
-                Markup('<a href="{}" rel="noopener noreferrer nofollow">{}</a>').format(
-                    target, (label or target).strip("`")
-                )
-            )
+            parts.append(_LINK.format(target, (label or target).strip("`")))
         else:
             parts.append(Markup("{} <code>{}</code>").format(label.strip("`"), target))
         place = found.end()

@@ -25,16 +25,21 @@ async def load(view: View) -> dict[str, Any]:
     place = f"runs/{segment(view.variables['id'])}"
     run = await view.api.get(place, order="desc", before=_version(view), limit=LIMIT)
     history, notes = run.pop("history"), run.pop("notes")
+    following, older = run.pop("next", None), []
+    if following:
+        # The values that the steps of this page replaced may have been written by steps of the next one.
+        older = (await view.api.get(place, order="desc", before=following, limit=LIMIT))["history"]
     drawn = (await view.api.get(f"{place}/graph"))["text"]
     raw = json.dumps(run, indent=2, ensure_ascii=False)
     return {
         "title": run["definitionId"],
         "run": run,
         "status_label": STATUSES[run["status"]],
+        "statuses": STATUSES,
         # The drawing escapes every name in it.
         "graph": Markup(drawn) if len(drawn.encode()) <= MAX_GRAPH_BYTES else "",  # noqa: S704
-        "steps": _describe(history, notes),
-        "next": run.pop("next", None),
+        "steps": _describe(history, notes, older),
+        "next": following,
         "children": (await view.api.get(f"{place}/children"))["runs"],
         "transitions": _transitions(run, view.form),
         "raw": raw if len(raw) <= _MAX_RAW_CHARACTERS else f"{raw[:_MAX_RAW_CHARACTERS]}\n…",
@@ -51,11 +56,11 @@ def _version(view: View) -> int | None:
     return int(text)
 
 
-def _describe(history: list[Row], notes: list[Row]) -> list[Row]:
-    """The steps, the newest first: a sentence each, and what it changed in the context."""
+def _describe(history: list[Row], notes: list[Row], before: list[Row]) -> list[Row]:
+    """The steps, the newest first: a sentence each, and what it changed in the context; `before` are older steps."""
     found = []
     for place, row in enumerate(history):
-        older = [one.get("delta") or {} for one in history[place + 1 :]]
+        older = [one.get("delta") or {} for one in (*history[place + 1 :], *before)]
         found.append({**row, "text": summarize(row), "tone": _tone(row), "changes": _changes(row, older)})
     found += [{**note, "text": summarize(note), "tone": "bad", "changes": []} for note in notes]
     return sorted(found, key=lambda row: (row["at"], row["version"]), reverse=True)
@@ -94,7 +99,7 @@ def _tone(row: Row) -> str:
 
 
 def _changes(row: Row, older: list[Row]) -> list[Row]:
-    """What a step wrote into the context; the value before is known if an older step that is shown wrote it."""
+    """What a step wrote into the context; the value before is known if a step of this page or the next one wrote it."""
     delta = row.get("delta") or {}
     found = []
     for name, value in list(delta.items())[:_MAX_CHANGES]:

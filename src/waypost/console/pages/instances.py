@@ -45,6 +45,7 @@ async def load(view: View) -> dict[str, Any]:
         "ages": _AGES,
         "quick": _QUICK,
         "is_filtered": any(query.get(name) for name in ("q", "definition", "status", "state", "principal", "age")),
+        "is_invalid": False,
         "batch": None,
         "runs": [],
         "next": None,
@@ -57,7 +58,7 @@ async def load(view: View) -> dict[str, Any]:
     except Refused as error:
         if error.status != 400:
             raise
-        return {**found, "alert": error.message}
+        return {**found, "is_invalid": True, "alert": error.message, "http_status": 400}
     return {**found, **page}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any, Final
 
 from waypost.console.page import Done, Page, View, segment
@@ -23,11 +24,19 @@ async def load(view: View) -> dict[str, Any]:
     left, names = MAX_DIFFERENCES, MAX_NAMES // max(1, len(shown))
     for row in shown:
         row["differences"] = [
-            {**one, "lines": place_side_by_side(one["difference"][:MAX_LINES])} for one in row["held"][:left]
+            {**one, "parts": group_by_field(one["difference"][:MAX_LINES])} for one in row["held"][:left]
         ]
         left -= len(row["differences"])
         row["published"] = {noun: (len(row[noun]), row[noun][:names]) for noun in ("tools", "prompts", "resources")}
     return {"upstreams": shown, "count": len(rows), "max_lines": MAX_LINES}
+
+
+def group_by_field(difference: list[str]) -> list[tuple[str, list[Sides]]]:
+    """The lines of a difference in two columns, by the field of the definition that each begins with."""
+    found = []
+    for name, lines in groupby(difference, lambda line: line[1:].partition(": ")[0]):
+        found.append((name, place_side_by_side([line[0] + line[1:].partition(": ")[2] for line in lines])))
+    return found
 
 
 def place_side_by_side(difference: list[str]) -> list[Sides]:

@@ -18,6 +18,7 @@ async def load(view: View) -> dict[str, Any]:
     each = max(3, MAX_NAMES // max(1, min(len(workers), MAX_WORKERS)))
     return {
         "address": answer["address"],
+        "needs_token": answer["needsToken"],
         "workers": [{**one, "shown": one["functions"][:each]} for one in workers[:MAX_WORKERS]],
         "count": len(workers),
     }

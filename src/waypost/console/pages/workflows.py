@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
+import msgspec
+import yaml
 from markupsafe import Markup
 
+from waypost.config.models import Workflow
 from waypost.console.page import Done, InvalidForm, Page, View, segment
+from waypost.kinds import convert
 
 LIMIT: Final = 100
 MAX_GRAPH_BYTES: Final = 16_000
@@ -33,7 +36,7 @@ async def load(view: View) -> dict[str, Any]:
     place = _place(view)
     workflow = await view.api.get(place)
     drawn = (await view.api.get(f"{place}/graph", format="svg", styled="false"))["text"]
-    written = json.dumps(_drop_defaults(await view.api.get(f"{place}/export")), indent=2, ensure_ascii=False)
+    written = show_definition(await view.api.get(f"{place}/export"))
     return {
         "title": workflow["title"],
         "workflow": workflow,
@@ -52,12 +55,29 @@ def _place(view: View) -> str:
     return f"workflows/{segment(view.variables['id'])}"
 
 
+def show_definition(document: dict[str, Any]) -> str:
+    """An exported definition as its author writes it in a configuration file: in YAML, without the defaults."""
+    fields = dict(document["workflow"])
+    name = fields.pop("name")
+    model = convert({**fields, "steps": document["steps"]}, Workflow)
+    return yaml.safe_dump({"workflows": {name: _drop_defaults(model)}}, sort_keys=False, allow_unicode=True, width=100)
+
+
 def _drop_defaults(value: Any) -> Any:
-    """A definition without its defaults: values that are null, empty or false."""
+    """A part of a definition without the values that it would have anyway."""
+    if isinstance(value, msgspec.Struct):
+        config = value.__struct_config__
+        kept = {} if config.tag_field is None else {config.tag_field: config.tag}
+        for field in msgspec.structs.fields(value):
+            item, default = getattr(value, field.name), field.default
+            if field.default_factory is not msgspec.NODEFAULT:
+                default = field.default_factory()
+            if item != default:
+                kept[field.encode_name] = _drop_defaults(item)
+        return kept
     if isinstance(value, dict):
-        kept = {name: _drop_defaults(item) for name, item in value.items()}
-        return {name: item for name, item in kept.items() if item not in (None, "", [], {}, False)}
-    return [_drop_defaults(item) for item in value] if isinstance(value, list) else value
+        return {name: _drop_defaults(item) for name, item in value.items()}
+    return [_drop_defaults(item) for item in value] if isinstance(value, list) else msgspec.to_builtins(value)
 
 
 async def simulate(view: View) -> Done:

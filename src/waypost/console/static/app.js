@@ -25,6 +25,16 @@ showTimes(document);
 setInterval(() => showTimes(document), 30000);
 document.addEventListener("htmx:after:swap", () => { showTimes(document); follow(); });
 
+// A field with a time shows the reader's zone; the address has UTC, so that a shared view is the same everywhere.
+for (const field of document.querySelectorAll("[data-utc]")) {
+  const at = new Date(`${field.value}Z`);
+  if (field.value) field.value = new Date(at - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+  field.labels[0].querySelector(".dim").remove();
+  field.form.addEventListener("formdata", (event) => {
+    if (field.value) event.formData.set(field.name, new Date(field.value).toISOString().slice(0, 16));
+  });
+}
+
 // Theme
 
 function switchTheme() {

@@ -5,6 +5,7 @@ const plots = document.querySelector("[data-plots]");
 const columns = { at: [], calls: [], errors: [], p50: [], p99: [] };
 const HOUR = 3600;
 const LEAST = 120;
+const RECENT = 60;
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 let step = 5;
 let drawn = [];
@@ -23,6 +24,23 @@ const series = {
   time: [["--accent", "p50 ms"], ["--violet", "p99 ms"]],
 };
 
+// The width of the widest label; uPlot asks again while it lays out the axes.
+function fitLabels(plot, labels) {
+  const context = plot.ctx;
+  context.save();
+  context.font = `${11 * devicePixelRatio}px system-ui`;
+  const widest = Math.max(0, ...(labels || []).map((label) => context.measureText(label).width / devicePixelRatio));
+  context.restore();
+  return Math.max(36, Math.ceil(widest) + 12);
+}
+
+// The samples without a neighbour, which no line reaches: on a quiet hub these are all that there are.
+function findLone(plot, place) {
+  const values = plot.data[place];
+  const has = (index) => values[index] !== null && values[index] !== undefined;
+  return values.flatMap((_value, index) => (has(index) && !has(index - 1) && !has(index + 1) ? [index] : []));
+}
+
 function draw() {
   drawn.forEach((plot) => plot.destroy());
   drawn = [];
@@ -33,16 +51,17 @@ function draw() {
     drawn.push(new uPlot({
       width: body.clientWidth,
       height: 132,
-      padding: [8, 8, 0, 0],
+      // Half of the last time stands to the right of its tick.
+      padding: [8, 30, 0, 0],
       legend: { show: false },
       cursor: { y: false, points: { size: 6 } },
       scales: {
         x: { range: () => { const end = columns.at.at(-1) || Date.now() / 1000; return [Math.max(end - HOUR, Math.min(columns.at[0] || end, end - LEAST)), end]; } },
         y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.15 : 1] },
       },
-      axes: [{ ...axis, space: 70, size: 26, values: (_plot, times) => times.map((at) => clock.format(at * 1000)) }, { ...axis, size: 36, space: 30 }],
+      axes: [{ ...axis, space: 70, size: 26, values: (_plot, times) => times.map((at) => clock.format(at * 1000)) }, { ...axis, size: fitLabels, space: 30 }],
       series: [{}, ...series[name].map(([variable, label]) => ({
-        label, stroke: color(variable), width: 1.5, points: { show: false },
+        label, stroke: color(variable), width: 1.5, points: { size: 4, width: 1, fill: color(variable), filter: findLone },
         fill: series[name].length === 1 ? color(variable + "-soft") : undefined,
       }))],
     }, [columns.at, ...kinds[name]()], body));
@@ -52,7 +71,8 @@ function draw() {
 
 function figures() {
   for (const element of plots.querySelectorAll("[data-plot]")) {
-    const values = kinds[element.dataset.plot]().map((one) => one.findLast((value) => value !== null));
+    // What is older than a minute is not how the hub is doing.
+    const values = kinds[element.dataset.plot]().map((one) => one.slice(-RECENT / step).findLast((value) => value !== null));
     element.querySelector("[data-figure]").textContent = values.map(shown).join(" · ");
   }
 }

@@ -60,6 +60,8 @@ _SYSTEM_FILES: Final = (
 )
 
 
+_NICENESS: Final = 5
+"""Where the hub and a skill want the same processor, the skill gets a third of the time that the hub gets."""
 _PROGRAMS: Final = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/libexec")
 """Where the programs are that an external skill may run."""
 
@@ -69,6 +71,8 @@ def apply_limits(start: Start) -> None:
 
     An external skill goes on in a process below this one. What it starts inherits limits and confinement.
     """
+    # Skills that compute must not keep the hub from running: all clients wait for it.
+    os.nice(_NICENESS)
     libc = _load_libc()
     if libc is not None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -125,6 +129,7 @@ def _confine(libc: Any, readable: dict[str, int], writable: str, network: bool) 
     """
     import ctypes
 
+    # With this flag the call returns the version of Landlock instead of a ruleset.
     abi = libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _CREATE_RULESET_VERSION)
     if abi < 1:
         return
@@ -295,6 +300,7 @@ def _check_open(args: tuple[Any, ...]) -> None:
     path = args[0]
     if isinstance(path, bytes):
         path = os.fsdecode(path)
+    # Most files are not below /proc, and this runs for each one that is opened.
     if not isinstance(path, str) or "proc" not in path:
         return
     parts = os.path.abspath(path).split("/")
@@ -355,6 +361,7 @@ def run_below_keeper(libc: Any) -> None:
         if os.getppid() != keeper:
             os._exit(0)
         return
+    # Not SIGKILL, as for the skill: the keeper must live on for a moment to end what the skill has started.
     signal.signal(signal.SIGTERM, lambda *_: _end(0))
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     os.closerange(3, _MAX_FILES)  # the socket to the hub is closed when the skill's own end of it is

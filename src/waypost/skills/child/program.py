@@ -49,6 +49,7 @@ class Connection:
 
     def __init__(self, number: int) -> None:
         self._socket = socket.socket(fileno=number)
+        # Programs that the skill starts must not inherit it.
         self._socket.set_inheritable(False)
         self._buffer = bytearray()
         self._sending = threading.Lock()  # messages of threads that send at the same time must not mix
@@ -67,6 +68,7 @@ class Connection:
             with self._sending:
                 self._socket.sendall(frame(body))
         except ConnectionError:
+            # At once: threads and exit handlers of the skill could keep the process alive.
             os._exit(0)
 
     def receive(self) -> FromHub:
@@ -102,13 +104,14 @@ class Principal(NamedTuple):
 
 
 class Answer(dict[str, Any]):
-    """An answer of the hub; its keys can be read as attributes too."""
+    """An answer of the hub; its keys can be read as attributes too, `mimeType` as `mime_type`."""
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
+        first, *rest = name.split("_")
+        for key in (name, first + "".join(map(str.title, rest))):
+            if key in self:
+                return self[key]
+        raise AttributeError(name)
 
 
 class Result(Answer):
@@ -335,6 +338,7 @@ class Skill:
 
     def _encode(self, call: Call, value: Any) -> bytes:
         branch = None
+        # Exactly a tuple: a named one is a value of its own.
         if type(value) is tuple and len(value) == _PAIR and isinstance(value[1], str):
             value, branch = value
         is_result = isinstance(value, Result)
@@ -376,6 +380,7 @@ class Skill:
 
     def _loop(self) -> asyncio.Runner:
         if self._runner is None:
+            # Only here, so that processes of skills that are not async start faster.
             import asyncio
 
             self._runner = asyncio.Runner()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
@@ -105,6 +105,7 @@ class HttpApp:
         if not self._started:
             await self._start_late()
         pairs = scope["headers"]
+        # The headers of a cached head were indexed, and their size was checked, when the head was parsed.
         is_sized = type(pairs) is KnownHeaders
         headers = pairs.by_name if is_sized else index_headers(pairs)
         if headers is None:
@@ -112,10 +113,19 @@ class HttpApp:
         path = scope["path"]
         if prefix := scope.get("root_path"):
             path = path.removeprefix(prefix)
-        refusal = (None if is_sized else self._gate.check_size(scope)) or self._gate.check_caller(headers)
+        size = 0
+        if not is_sized:  # another server than ours has read them
+            size = len(scope["path"]) + len(scope.get("query_string", b""))
+            for name, value in pairs:  # for the few headers of a request cheaper than an expression or a function
+                size += len(name) + len(value)
+        if size <= self._gate.limits.max_header_bytes:
+            refusal = self._gate.callers[headers.get(b"host"), headers.get(b"origin")]
+        else:
+            refusal = self._gate.headers_too_large()
         if refusal is not None and not (path.startswith(_CONSOLE) and self._gate.is_same_origin(headers, refusal)):
             return await refuse(send, refusal.status, refusal.message, headers=refusal.headers)
         if path == _MCP:
+            # Known keys and tokens need nothing awaited, so nearly all requests are spared a coroutine.
             principal = ANONYMOUS if self._auth is None else self._auth.known(headers)
             if principal is None:
                 principal = await authenticate(self._auth, send, headers)
@@ -205,6 +215,26 @@ class HttpApp:
                 return
 
 
+class DeferredApp:
+    """An ASGI app that is built when a server calls it first."""
+
+    def __init__(self, build: Callable[[], HttpApp]) -> None:
+        self._build = build
+        self._app: HttpApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI entry."""
+        if self._app is None:
+            try:
+                self._app = self._build()
+            except WaypostError as error:
+                if scope["type"] != "lifespan":
+                    raise
+                await receive()
+                return await send({"type": "lifespan.startup.failed", "message": str(error)})
+        await self._app(scope, receive, send)
+
+
 async def _send_answer(send: Send, receive: Receive, answer: OperatorAnswer) -> None:
     headers = ((b"content-type", answer.content_type), *answer.headers)
     stream = answer.stream
@@ -214,6 +244,7 @@ async def _send_answer(send: Send, receive: Receive, answer: OperatorAnswer) -> 
     try:
         await send({"type": "http.response.start", "status": answer.status, "headers": list(headers)})
         sending = loop.create_task(_send_chunks(send, answer.body, stream))
+        # A stream that has nothing to send would not notice that its client has left.
         leaving = loop.create_task(wait_for_disconnect(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)

@@ -47,6 +47,7 @@ def index_headers(pairs: list[Header]) -> dict[bytes, bytes] | None:
         if name in joined and name in _SINGLE:
             return None
         if name in joined:
+            # A proxy may have gone by either value, so a repeated MCP header must not match any body.
             joined[name] = REPEATED_HEADER if name.startswith(b"mcp-") else joined[name] + b", " + value
         else:
             joined[name] = value

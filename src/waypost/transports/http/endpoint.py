@@ -35,6 +35,7 @@ from waypost.transports.http.asgi import (
     take_body,
 )
 from waypost.transports.http.gate import Gate, Refusal, authenticate
+from waypost.transports.http.pending import LARGE_RESPONSE_BYTES, LargeResponses
 from waypost.wire import messages
 from waypost.wire.messages import Message
 from waypost.wire.versions import LATEST_LEGACY, LEGACY, V2025_11_25, V2026_07_28, at_least
@@ -46,10 +47,13 @@ if TYPE_CHECKING:
 EVENT_HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
+    # nginx would hold events back until its buffer is full.
     (b"x-accel-buffering", b"no"),
 ]
+# Proxies close a connection on which nothing is sent for a while.
 KEEP_ALIVE_S: Final = 15.0
 RETRY_MS: Final = 500
+# Most requests end before that, and need neither a task that watches the client nor an entry.
 _IN_FLIGHT_AFTER_S: Final = 0.05
 
 
@@ -57,6 +61,7 @@ class Reply:
     """Carries everything that belongs to one request back to its client."""
 
     __slots__ = (
+        # Requests that take a while are tracked by weak references.
         "__weakref__",
         "_log",
         "_receive",
@@ -98,9 +103,15 @@ class Reply:
         if self._session is None or not at_least(self._session.version, V2025_11_25):
             return
         self._open_stream()
+        # The sending task begins, and sends the event id from which the client resumes, before its reader is released.
         await asyncio.sleep(0)
         if self._stream is not None:
             self._stream.release()
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """The connection, where the server is ours."""
+        return getattr(getattr(self._send, "__self__", None), "transport", None)
 
     def finish(
         self, response: Response | None, status: int, headers: tuple[Header, ...] = (JSON,)
@@ -147,6 +158,7 @@ class Reply:
             self._stream = (
                 EventStream("", is_resumable=False) if self._session is None else self._session.streams.open(asked)
             )
+            # From 2025-11-25 on, an event without data gives the client an id to resume from before the first message.
             is_primed = self._session is not None and at_least(self._session.version, V2025_11_25)
             self._sending = asyncio.get_running_loop().create_task(
                 send_events(
@@ -172,6 +184,7 @@ class Reply:
         except TimeoutError:
             self._open_stream()
             await wait_for_disconnect(self._receive)
+        # In 2026-07-28 a client that disconnects gives its request up; in a session it can resume the stream.
         if self._session is None and self.exchange is not None:
             self.exchange.cancel()
         elif self._stream is not None:
@@ -218,6 +231,7 @@ async def _write(send: Send, chunk: bytes) -> None:
 
 SESSION: Final = b"mcp-session-id"
 _LEGACY_HEADERS: Final = frozenset(version.encode() for version in LEGACY)
+# Only 2026-07-28 maps errors to statuses; in a session the response to a request is a 200.
 _STATUS: Final = {-32700: 400, -32600: 400, -32601: 404, -32602: 400, -32020: 400, -32021: 400, -32022: 400}
 _EVENT_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 _NO_SESSION: Final = "There is no such session; initialize again."
@@ -237,6 +251,7 @@ class Endpoint:
         self._gate = gate
         self._log = engine.messages
         self._keep_message = engine.messages.keep
+        self._large = LargeResponses(engine.settings.limits.max_unread_bytes)
 
     def __call__(
         self,
@@ -249,11 +264,19 @@ class Endpoint:
         """Serve one request of `principal`."""
         verb = scope["method"]
         if verb == "POST":
-            return self._post(receive, send, headers, principal)
+            post = self._post if not self._large.holds(principal.id) else self._post_later
+            return post(receive, send, headers, principal)
+        # 2026-07-28 has neither: its streams are responses to POST, and there is no session to delete.
         if verb in ("GET", "DELETE") and headers.get(VERSION, LATEST_LEGACY.encode()) in _LEGACY_HEADERS:
             return (self._get if verb == "GET" else self._delete)(receive, send, headers, principal)
         allowed = b"POST" if verb in ("GET", "DELETE") else b"GET, POST, DELETE"
         return refuse(send, 405, f"{verb} is not allowed here.", headers=((b"allow", allowed),))
+
+    async def _post_later(
+        self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal
+    ) -> None:
+        await self._large.wait(principal.id)
+        await self._post(receive, send, headers, principal)
 
     async def _post(self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal) -> None:
         refusal = self._gate.check_post(headers)
@@ -285,6 +308,7 @@ class Endpoint:
             message = messages.parse(body, self._max_depth)
         except ProtocolError as error:
             return await _send_malformed(send, error, body)
+        # The header is missing, but the body is of 2026-07-28: that era refuses it and says so.
         if version is None and message.id is not UNSET and modern.is_modern_request(message):
             return await self._answer_modern(receive, send, headers, principal, message)
         return await self._post_legacy(receive, send, headers, principal, message)
@@ -326,6 +350,7 @@ class Endpoint:
             session, response = await legacy.initialize(self._engine, message, principal)
             self._log.add("out", principal.id, None if session is None else session.id, response.payload)
             session_header: tuple[Header, ...] = () if session is None else ((SESSION, session.id.encode()),)
+            # Such as `Busy`: too many sessions are open.
             status = 503 if response.code == CALL_FAILED else 200
             return await respond(send, status, response.payload, (JSON, *session_header))
         if SESSION not in headers and message.id is not UNSET and message.method is not UNSET:
@@ -340,6 +365,7 @@ class Endpoint:
             return None
         reply = Reply(send, receive, session, self._log)
         exchange = legacy.make_exchange(session, message, reply)
+        # Each request has the rights of its own key: another one may have changed those of the session meanwhile.
         exchange.principal = principal
         reply.start(exchange)
         try:
@@ -364,6 +390,10 @@ class Endpoint:
 
     def _send_response(self, reply: Reply, response: Response | None, status: int) -> Awaitable[None] | None:
         """Send the response; one for a token that lacks scopes names them in a challenge."""
+        if response is not None and len(response.payload) > LARGE_RESPONSE_BYTES and reply.exchange is not None:
+            principal = reply.exchange.principal
+            # All who are anonymous share an id: one that does not read must not keep the others from being answered.
+            self._large.add(principal.id, None if principal.id == ANONYMOUS.id else reply.transport)
         if response is None or not response.scopes or self._auth is None:
             return reply.finish(response, status)
         challenge = self._auth.insufficient_scope(response.scopes).encode()
@@ -372,11 +402,13 @@ class Endpoint:
     async def _post_batch(
         self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal, body: bytes
     ) -> None:
-        session = await self._find_session(send, headers, principal)
-        if session is None:
-            return None
         try:
-            batch = legacy.read_batch(session, body, self._max_depth)
+            # Before the session: what cannot be read is refused as such in every session and without one.
+            parts = messages.parse_batch(body, self._max_depth)
+            session = await self._find_session(send, headers, principal)
+            if session is None:
+                return None
+            batch = legacy.read_batch(session, parts, self._max_depth)
         except ProtocolError as error:
             return await _send_malformed(send, error, body)
         for message in batch.one_way:
@@ -400,6 +432,7 @@ class Endpoint:
         session = await self._find_session(send, headers, principal)
         if session is None:
             return None
+        # From where the last reader stopped: the client gets what was sent in between.
         general = (session.streams.general, session.streams.general.delivered)
         resumed = headers.get(b"last-event-id")
         if resumed is None:
@@ -424,6 +457,7 @@ class Endpoint:
         if session is None:
             return
         deletion = self._engine.sessions.close(session, "closed")
+        # A row that was not deleted would bring the session back, so the client has to know.
         error = None if deletion is None else await deletion
         if error is not None:
             return await refuse(send, 503, error.message, code=CALL_FAILED)
@@ -448,12 +482,13 @@ class Endpoint:
             await refuse(send, 503, error.message, code=CALL_FAILED)
             return None
         if session is None:
+            # By the specification, a client that gets a 404 initializes again.
             await refuse(send, 404, _NO_SESSION)
         return session
 
 
 async def _find_resumption(engine: Engine, session: LegacySession, event: str) -> list[tuple[EventStream, int]]:
-    """The streams in which a client goes on that has read an event, each with the number it has read; none if unknown.
+    """The streams from which a client resumes after an event, each with the number it has read; none if unknown.
 
     A stream that this process does not have is read from the store. A recovered session has a new general stream, so a
     client of the old one goes on there after the rest of it.

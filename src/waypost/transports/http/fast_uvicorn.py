@@ -65,6 +65,8 @@ _MAX_CACHED_HEADS: Final = 512
 _MAX_HEAD_BYTES: Final = 4096
 _MAX_WAITING_BODY_BYTES: Final = 16_384
 """How large a body may be that is collected before its request is started."""
+_LARGE_BYTES: Final = 65_536
+"""From this size on, a body is written without being copied behind its head."""
 _FRAMING_HEADERS: Final = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
 """Headers that change how the bytes after the head are read; heads with one of them are parsed each time."""
 _UPGRADE: Final = re.compile(rb"\r\n(?:upgrade|http2-settings):[^\r\n]*", re.IGNORECASE)
@@ -95,6 +97,7 @@ class HeadCache:
         length = _body_length(scope["headers"]) if is_plain else None
         if length is None or length > _MAX_WAITING_BODY_BYTES or len(data) > _MAX_HEAD_BYTES:
             return
+        # Clients choose their heads, so there may be any number of them.
         if len(self._heads) >= _MAX_CACHED_HEADS:
             self._heads.clear()
         known = {name: scope[name] for name in ("http_version", "method", "path", "raw_path", "query_string")}
@@ -166,7 +169,11 @@ class FastRequest(RequestResponseCycle, WholeRequest):
         if head is None:
             return False
         transport: Any = self.transport
-        transport.write_whole(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+        if len(body) < _LARGE_BYTES:
+            transport.write_whole(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+        else:  # without a copy of the body; the transport sends both together
+            transport.write_whole(b"%b%d\r\n\r\n" % (head, len(body)))
+            transport.write_whole(body)
         self.response_started = self.response_complete = True
         if self._event is not None:
             self._event.set()
@@ -256,6 +263,7 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
             return self._feed(data)
         if self._head is not None:
             data, self._received = self._received + data, b""
+        # Where the head is incomplete, this is too short to be found in the cache, or to be added to it.
         end = data.find(HEAD_END) + len(HEAD_END)
         head = self._head or _heads.get(data[:end])
         self._head = None
@@ -264,6 +272,7 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
         elif len(data) == end + head.length:
             if self._awaits is not None:
                 self._await(None)
+            # A new dict, because apps write to it; the list of headers in it is shared by all requests with this head.
             scope = {**self._scope, **head.scope, "state": self.app_state.copy()}
             request = self.cycle = FastRequest(self, scope, data[end:])
             self._start(request, self.app)
@@ -271,11 +280,13 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
             self._head, self._received = head, data
             self._await("body")
         else:
+            # More than one request came at once.
             self._feed(data)
         return None
 
     def _parse(self, data: bytes, end: int) -> None:
         """Feed the parser, and cache the head if that is what the data begins with."""
+        # Finds `Upgrade` and `upgrade` without the cost of the expression.
         if b"pgrade" in data[:end]:
             plain = _UPGRADE.sub(b"", data[:end])
             data, end = plain + data[end:], len(plain)
@@ -321,6 +332,7 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
     def time_out(self) -> None:
         """Close the connection; an app that waits for the rest of the request sees a disconnect."""
         cycle = None if self._head is not None else self.cycle
+        # A response is under way: the client would take a 408 for a part of it.
         if cycle is not None and (cycle.response_started or cycle.response_complete) and self._is_in_body:
             self.transport.abort()
             return

@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,7 +15,7 @@ from waypost.errors import DeadlineExceeded
 from waypost.execution.limits import Deadline
 from waypost.loops import run_to_pause
 from waypost.settings import Limits, is_loopback
-from waypost.transports.http.asgi import JSON, Event, Header, Receive, Scope, Send, respond
+from waypost.transports.http.asgi import JSON, Event, Header, Receive, Send, respond
 from waypost.transports.http.pending import headers_too_large
 from waypost.wire import messages
 
@@ -50,35 +49,24 @@ class Refusal(msgspec.Struct, frozen=True):
         return ((b"connection", b"close"),) if self.status in _CLOSING else ()
 
 
-class CachedCheck:
-    """A check of two headers, whose results are cached by their values: clients send the same ones each time."""
+class CachedChecks(dict[tuple[bytes | None, bytes | None], Refusal | None]):
+    """The refusals of two headers by their values, which clients repeat; a dict, so that a known pair costs no call."""
 
-    __slots__ = ("_check", "_first", "_results", "_second")
-
-    def __init__(
-        self, check: Callable[[bytes | None, bytes | None], Refusal | None], first: bytes, second: bytes
-    ) -> None:
+    def __init__(self, check: Callable[[bytes | None, bytes | None], Refusal | None]) -> None:
         self._check = check
-        self._first = first
-        self._second = second
-        self._results: dict[tuple[bytes | None, bytes | None], Refusal | None] = {}
 
-    def __call__(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """The refusal of a request with these headers, if any."""
-        values = (headers.get(self._first), headers.get(self._second))
-        try:
-            return self._results[values]
-        except KeyError:
-            if len(self._results) >= _MAX_CACHED_CHECKS:
-                self._results.clear()
-            answer = self._results[values] = self._check(*values)
-            return answer
+    def __missing__(self, values: tuple[bytes | None, bytes | None]) -> Refusal | None:
+        # Clients choose the values.
+        if len(self) >= _MAX_CACHED_CHECKS:
+            self.clear()
+        answer = self[values] = self._check(*values)
+        return answer
 
 
 class Gate:
     """The checks of requests, and the limit of their bodies.
 
-    `check_caller` protects from DNS rebinding: a page in a browser may reach a local server under another host name.
+    `callers` protects from DNS rebinding: a page in a browser may reach a local server under another host name.
     """
 
     def __init__(
@@ -88,8 +76,9 @@ class Gate:
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self.max_body = max_body
         self.limits = limits or Limits()
-        self.check_caller = CachedCheck(self._check_caller, b"host", b"origin")
-        self._check_form = CachedCheck(self._check_post_form, b"accept", b"content-type")
+        self.callers = CachedChecks(self._check_caller)
+        """The refusals of callers by the headers `Host` and `Origin`."""
+        self._forms = CachedChecks(self._check_post_form)
 
     def check_post(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
         """The refusal of a POST by its form or size, if any."""
@@ -97,7 +86,7 @@ class Gate:
         if length is not None and length.isdigit() and int(length) > self.max_body:
             # A client that sent `Expect: 100-continue` has not sent its body yet, so there is nothing to discard.
             return self.too_large(is_unread=b"expect" not in headers)
-        return self._check_form(headers)
+        return self._forms[headers.get(b"accept"), headers.get(b"content-type")]
 
     def _check_caller(self, host: bytes | None, origin: bytes | None) -> Refusal | None:
         if not self._allows_host(host or b""):
@@ -116,6 +105,7 @@ class Gate:
         return refusal.status == 403 and self._allows_host(host) and origin.partition(b"://")[2] == host
 
     def _check_post_form(self, accept: bytes | None, kind: bytes | None) -> Refusal | None:
+        # A request without `Accept` accepts anything (RFC 9110).
         if accept is not None and not (_accepts(accept, b"application/json") and _accepts(accept, _EVENTS)):
             return Refusal(406, "Not acceptable: accept both application/json and text/event-stream.")
         if kind is None or kind.split(b";")[0].strip().lower() != b"application/json":
@@ -134,12 +124,9 @@ class Gate:
         message = f"The request body is over the limit of {self.max_body} bytes (maxBodyBytes)."
         return Refusal(413, message, is_unread=is_unread)
 
-    def check_size(self, scope: Scope) -> Refusal | None:
-        """The refusal of headers over the limit; needed where another server than ours read them."""
-        pairs: list[Header] = scope["headers"]
-        size = len(scope["path"]) + len(scope.get("query_string", b"")) + len(b"".join(chain.from_iterable(pairs)))
-        limit = self.limits.max_header_bytes
-        return None if size <= limit else Refusal(431, headers_too_large(limit))
+    def headers_too_large(self) -> Refusal:
+        """The refusal of headers over the limit."""
+        return Refusal(431, headers_too_large(self.limits.max_header_bytes))
 
     async def read_body(self, receive: Receive) -> bytes | Refusal | None:
         """The whole body; `None` when the client left before it was sent."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from http import HTTPStatus
 from typing import Final, NamedTuple, Protocol
 
@@ -69,6 +69,7 @@ class PendingRequests:
         known = self._waits.get(connection)
         self._waits[connection] = _Wait(now if known is None else known.since, now + seconds)
         self._close_excess(now)
+        # One timer for all connections: nearly all requests are complete long before a timer of their own would fire.
         if self._timer is None:
             self._timer = loop.call_later(_TICK_S, self._tick)
 
@@ -140,13 +141,14 @@ class SlowReaders:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: LimitedConnection) -> None:
-        """A client does not read as fast as it is sent to; when all together have too much, the largest is closed."""
+        """Watch a client that reads too slowly; when all together have too many bytes unread, the largest is closed."""
         loop = running_loop()
         self._seen[connection] = (connection.unread_bytes, loop.time())
         if self._timer is None:
             self._timer = loop.call_later(_TICK_S, self._tick)
         sizes = {one: one.unread_bytes for one in self._seen}
         total = sum(sizes.values())
+        # The last one is left to its timeout: a single large response is no attack.
         while total > self._max_bytes and len(sizes) > 1:
             by_peer: Counter[str] = Counter()
             for one, size in sizes.items():
@@ -176,6 +178,66 @@ class SlowReaders:
         self._seen.pop(connection, None)
         _log.warning("a client at %s was disconnected: it does not read its responses", connection.peer)
         connection.transport.abort()
+
+
+LARGE_RESPONSE_BYTES: Final = 256 * 1024
+_LOOK_S: Final = 0.02
+
+
+class LargeResponses:
+    """Has a principal wait with its next request after a large response, while others are served.
+
+    A response of megabytes takes as long as hundreds of small ones. Of many that are asked for at once, all would be
+    made in one turn of the event loop, and their results would be in memory together.
+    """
+
+    def __init__(self, max_unread_bytes: int) -> None:
+        self._max_bytes = max_unread_bytes // 4
+        """What one principal may have to read before its next request is handled."""
+        self._queues: dict[str, deque[asyncio.Future[None]]] = {}
+        self._unread: dict[str, list[asyncio.Transport]] = {}
+        """The connections on which each principal was sent a large response that it may not have read."""
+
+    def holds(self, principal: str) -> bool:
+        """Whether the next request of a principal has to wait."""
+        return principal in self._queues
+
+    async def wait(self, principal: str) -> None:
+        """Wait behind the requests of the same principal that came before."""
+        turn: asyncio.Future[None] = running_loop().create_future()
+        self._queues[principal].append(turn)
+        await turn
+
+    def add(self, principal: str, transport: asyncio.Transport | None) -> None:
+        """A principal was sent a large response, over a connection if that is known."""
+        # Forgets connections that were read or closed: a principal that sends nothing more has no other occasion.
+        for one in tuple(self._unread):
+            self._count_unread(one)
+        if transport is not None:
+            self._unread.setdefault(principal, []).append(transport)
+        if principal not in self._queues:
+            self._queues[principal] = deque()
+            running_loop().call_soon(self._go_on, principal)
+
+    def _go_on(self, principal: str) -> None:
+        """Let one request go on, and the next one in the next turn, when other connections have had theirs."""
+        if self._count_unread(principal) > self._max_bytes:
+            running_loop().call_later(_LOOK_S, self._go_on, principal)
+            return
+        queue = self._queues[principal]
+        while queue:
+            turn = queue.popleft()
+            if not turn.done():  # it was not cancelled
+                turn.set_result(None)
+                running_loop().call_soon(self._go_on, principal)
+                return
+        del self._queues[principal]
+
+    def _count_unread(self, principal: str) -> int:
+        left = [one for one in self._unread.pop(principal, ()) if not one.is_closing() and one.get_write_buffer_size()]
+        if left:
+            self._unread[principal] = left
+        return sum(one.get_write_buffer_size() for one in left)
 
 
 def encode_refusal(status: int, message: str) -> bytes:

@@ -115,6 +115,7 @@ def report_heads(app: App) -> App:
     """An app that notifies the connection of each request when its headers are complete."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        # Taken out, because the state belongs to the app.
         connection = scope["state"].pop(_CONNECTION, None) if scope["type"] == "http" else None
         await (app(scope, receive, send) if connection is None else connection.run(app, scope, receive, send))
 

@@ -7,18 +7,19 @@ import errno
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import closing as closing_socket
 from functools import partial
-from types import FrameType
+from importlib import import_module
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from waypost.errors import WaypostError
-from waypost.loops import freeze_gc, return_large_blocks
+from waypost.loops import freeze_gc, return_large_blocks, share_interpreter
 from waypost.settings import Limits
 from waypost.transports.http.app import HttpApp
 from waypost.transports.http.asgi import App
-from waypost.transports.http.lean_uvicorn import uvicorn
 from waypost.transports.http.pending import IdleConnections, PendingRequests, SlowReaders
 
 if TYPE_CHECKING:
@@ -33,10 +34,63 @@ _ADVICE: Final = {
     errno.EADDRINUSE: "stop what listens there, or choose another port",
     errno.EACCES: "choose a port above 1023",
 }
-
+_COMMAND_LINE: Final = "uvicorn.main"
 
 Drain: TypeAlias = Callable[[Callable[[], Collection[asyncio.Task[Any]]]], Awaitable[bool]]
 """Hands work over to others, given the requests that run; false where some of them have to be cancelled."""
+
+
+class _StandIn(ModuleType):
+    """The names of `uvicorn.main` that uvicorn's package takes from it."""
+
+    @property
+    def Server(self) -> Any:  # uvicorn's name
+        return import_module("uvicorn.server").Server
+
+    @staticmethod
+    def run(*args: Any, **more: Any) -> None:
+        """`uvicorn.run`"""
+        _restore().run(*args, **more)
+
+    @staticmethod
+    def main(*args: Any, **more: Any) -> Any:
+        """`uvicorn.main`, the command."""
+        return _restore().main(*args, **more)
+
+
+def _restore() -> Any:
+    """The real module, whose names the package has from now on."""
+    package, real = sys.modules["uvicorn"], import_module(_COMMAND_LINE)
+    vars(package).update(run=real.run, main=real.main)
+    return real
+
+
+def _import_uvicorn() -> ModuleType:
+    """uvicorn's package, imported without its command line if that can be left out.
+
+    `uvicorn.main` imports click, multiprocessing and the reloaders with watchfiles: 3 MB, and a tenth of the
+    instructions to the first answer. A stand-in takes its place while the package is imported; `uvicorn.run` and
+    `uvicorn.main` load the real module when they are called, and so does everything that imports it by name. A uvicorn
+    that was imported before, or that expects something else of that module, is left as it is.
+    """
+    if "uvicorn" in sys.modules:
+        return sys.modules["uvicorn"]
+    sys.modules[_COMMAND_LINE] = _StandIn(_COMMAND_LINE)
+    try:
+        return import_module("uvicorn")
+    except (ImportError, AttributeError):
+        for name in [name for name in sys.modules if name.partition(".")[0] == "uvicorn"]:
+            del sys.modules[name]
+        return import_module("uvicorn")
+    finally:
+        if isinstance(sys.modules.get(_COMMAND_LINE), _StandIn):
+            del sys.modules[_COMMAND_LINE]
+
+
+if TYPE_CHECKING:
+    import uvicorn
+else:
+    uvicorn = _import_uvicorn()
 
 
 class Server(uvicorn.Server):
@@ -66,6 +120,7 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         freeze_gc()
+        share_interpreter()
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
@@ -144,6 +199,7 @@ def make_config(app: App, limits: Limits, *, is_plain: bool = False, **more: Any
         "lifespan": "on",
         "log_level": "warning",
         "access_log": False,
+        # Limits are by the machine that connects; a client can write any address into a header.
         "proxy_headers": False,
         "server_header": False,
         "date_header": False,
@@ -170,6 +226,7 @@ def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
+    # A restart must not wait for connections that the process before has closed.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if is_shared:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

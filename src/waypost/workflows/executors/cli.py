@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
-from waypost.config.findings import KeyPath, quoted
+from waypost.config.findings import KeyPath, quoted, quoted_file
 from waypost.config.models import CliConnection, Command, Directory, Environment, Name
 from waypost.errors import DefinitionError, ExecutorFailed
 from waypost.execution.processes import ProcessResult, make_environment, run_process
@@ -72,6 +73,7 @@ class Program:
         model = self._model
         configured = {**(connection.env if connection else {}), **model.env}
         directory = Path(model.working_directory or (connection and connection.working_directory) or Path.cwd())
+        # The key comes last, so that no setting replaces it.
         variables = {**make_environment(directory), **configured, "IDEMPOTENCY_KEY": run.key}
         usual = connection.args if connection else ()
         words = [*first, *usual]
@@ -100,6 +102,7 @@ class Program:
         most = self._model.max_output_bytes
         for _ in range(_MAX_STARTS):
             try:
+                # No limit of its own: the timeout of the attempt cancels it.
                 return await run_process(
                     words, directory, variables, within=NO_TIMEOUT_S, max_bytes=most, stdin_data=read
                 )
@@ -180,6 +183,19 @@ def check_options(model: ProgramFields, before: Sequence[Any], path: KeyPath, re
             report.add((*path, "args", index), sentence, "WF025")
 
 
+def _check_program(command: str, variables: Mapping[str, str], path: KeyPath, report: Report) -> None:
+    """Report a program that is not on this machine; a line of several words has a finding of its own."""
+    if len(command.split()) != 1 or which(command, path=variables.get("PATH")) is not None:
+        return
+    if "/" not in command:
+        hint = "it is not on the `PATH` of this machine; install it, or write its path"
+    elif os.path.isfile(command):
+        hint = "the file is not executable; run `chmod +x` on it"
+    else:
+        hint = "there is no such file; check the path"
+    report.add(path, f"the program {quoted_file(command)} cannot be started: {hint}", "WF027")
+
+
 def _check(model: Cli, path: KeyPath, report: Report) -> None:
     before = report.root.at("connections", model.connection or "", "args")
     words = before.value if before is not None and isinstance(before.value, list) else []
@@ -188,6 +204,12 @@ def _check(model: Cli, path: KeyPath, report: Report) -> None:
         report.add(path, "there is no program to run; add `command` or `connection`", "WF020")
     elif model.command is not None and model.connection is not None:
         report.add((*path, "command"), "the connection has a command already; keep one of the two", "WF020")
+    elif model.command is not None:
+        _check_program(model.command, model.env, (*path, "command"), report)
+    connection = report.config.connections.get(model.connection or "")
+    if isinstance(connection, CliConnection):
+        where = ("connections", model.connection or "", "command")
+        _check_program(connection.command, {**connection.env, **model.env}, where, report)
 
 
 CLI: Final = ExecutorKind(

@@ -7,7 +7,7 @@ or raises `ExecutorFailed` with the class of its failure. Retries, timeouts of a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
@@ -196,6 +196,9 @@ class ExecutorKind(Generic[M]):
     """What graphs append to the name of a transition."""
     stored: tuple[str, ...] = ()
     """The fields whose values become part of an instance, beside `idempotency_key`; secrets are refused in them."""
+
+    lookups: Callable[[M], Iterable[tuple[str, str]]] = lambda _: ()
+    """The names that it looks up in the arguments, the context and the input, each with the key that has it."""
 
     keys: Mapping[str, str] = field(init=False)
     """The key of each field in the configuration."""

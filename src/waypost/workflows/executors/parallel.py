@@ -112,6 +112,7 @@ class _Flight:
         self._most = model.max_concurrency
         self._bails = model.on_branch_failure == "bail"
         self._running: dict[Task, int] = {}
+        # A branch that is never started counts as cancelled.
         self._outcomes: list[dict[str, Any]] = [{"status": "cancelled"} for _ in planned]
         self._failures: list[tuple[int, ExecutorFailed]] = []
         self._succeeded = 0
@@ -150,6 +151,7 @@ class _Flight:
         return asyncio.get_running_loop().create_task(run_safely(executor, run))
 
     def _settle(self, tasks: set[Task]) -> None:
+        # In the order of the branches, so that the same one is always reported as the first that failed.
         for task in sorted(tasks, key=self._running.__getitem__):
             index = self._running.pop(task)
             if task.cancelled():

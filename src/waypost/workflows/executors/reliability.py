@@ -109,6 +109,7 @@ async def run_safely(executor: Executor, run: Run) -> Any:
     except TimeoutError:
         raise ExecutorFailed("It did not end in time.", "timeout") from None
     except asyncio.CancelledError:
+        # The attempt itself is being cancelled; in all other cases it was a task that the executor awaited.
         if running_task().cancelling():
             raise
         raise ExecutorFailed("What it waited for was cancelled.", "transient_error") from None

@@ -10,15 +10,17 @@ from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 import msgspec
 from msgspec import Meta
 
+from waypost.config.findings import KeyPath, quoted
 from waypost.config.models import Name, RestConnection
 from waypost.errors import ExecutorFailed, class_of_status
 from waypost.redaction import redacted, secrets_of, without
 from waypost.workflows.executors.cli import OutputLimit, to_text
 from waypost.workflows.executors.kind import NO_TIMEOUT_S, Builder, Executor, ExecutorFields, ExecutorKind, Run
-from waypost.workflows.scope import Scope, compile_template
+from waypost.workflows.scope import Scope, compile_template, find_embedded_path
 
 if TYPE_CHECKING:
     from waypost.outbound.egress import EgressResponse
+    from waypost.workflows.data_flow import Report
 
 MAX_BODY_CHARS: Final = 500
 """How much of an answer a failure quotes."""
@@ -103,6 +105,7 @@ class Request:
         own = {name: to_text(value) for name, value in self._headers.fill(run.scope).items() if value is not None}
         content = {"Content-Type": "application/json"} if has_body else {}
         last: dict[str, tuple[str, str]] = {}
+        # Of the same name the last one counts, so that no setting replaces the idempotency key.
         for headers in (content, connection.headers, own, {"Idempotency-Key": run.key}):
             last |= {name.lower(): (name, value) for name, value in headers.items()}
         return dict(last.values())
@@ -154,14 +157,30 @@ def _parse_body(fetched: EgressResponse) -> Any:
         return decode(fetched.body, _content_type(fetched))
 
 
+def _variables(model: Rest) -> Iterator[tuple[str, str]]:
+    """The names in the path; a path of a template in braces is reported by `_check`."""
+    for name in _VARIABLE.findall(model.path):
+        if find_embedded_path(f"{{{name}}}") is None:
+            yield "path", name
+
+
+def _check(model: Rest, path: KeyPath, report: Report) -> None:
+    meant = find_embedded_path(model.path)
+    if meant is not None:
+        name = "{" + meant.split(".")[2] + "}" if meant.count(".") > 1 else "{name}"
+        sentence = f"{quoted(model.path)} is sent as it is written; write {quoted(name)} for a value in the path"
+        report.add((*path, "path"), sentence, "WF026")
+
+
 REST: Final = ExecutorKind(
     model=Rest,
     build=lambda model, builder: Executor("rest", Request(model, builder).run, "rest_call"),
     plan=None,
-    check=None,
+    check=_check,
     check_place=None,
     names={"connection": RestConnection},
     templates=("query", "headers", "body"),
     asks_person=False,
     mark="",
+    lookups=_variables,
 )

@@ -44,6 +44,7 @@ def _needs(guard: EvidenceGuard) -> list[tuple[str, int]]:
 
 def _count_givers(evidence: Sequence[Proof], kind: str) -> int:
     meant = _ALIASES.get(kind, kind)
+    # By giver: evidence that one principal gave twice counts once.
     return len({proof.by for proof in evidence if proof.kind == kind or proof.kind == meant})
 
 

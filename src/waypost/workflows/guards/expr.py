@@ -91,6 +91,7 @@ def _ways_of_node(node: Node, holds: bool) -> Ways:
             return join_ways([_ways_of_node(part, holds) for part in parts], every=isinstance(node, And) == holds)
         case Not(part):
             return _ways_of_node(part, not holds)
+        # One atom for both, so that `==` and `!=` of the same operands are seen to contradict each other.
         case Compare("!=", left, right):
             return [(Fact(Compare("==", left, right), not holds),)]
         case _:

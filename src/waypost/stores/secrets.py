@@ -35,7 +35,8 @@ class StoredSecrets:
     def set(self, values: Iterable[str]) -> None:
         """Hide these values from now on."""
         self._values = tuple(values)
-        once = {form for value in values for form in (to_json(value)[1:-1], json.dumps(value)[1:-1])}
+        # Other programs escape what is not ASCII, this one does not: a secret may be spelled either way.
+        once = {form for value in self._values for form in (to_json(value)[1:-1], json.dumps(value)[1:-1])}
         # A result that is kept is JSON text in a string of JSON.
         self._forms = frozenset({*once, *(to_json(form)[1:-1] for form in once)})
 
@@ -45,6 +46,7 @@ class StoredSecrets:
 
     def hide(self, value: Any, *, in_names: bool = True) -> Any:
         """A JSON value without secrets, in JSON texts inside of it too."""
+        # The longest first, so that a secret which contains another is hidden as a whole.
         return hide(value, sorted({*self._values, *self._forms}, key=len, reverse=True), in_names=in_names)
 
     def digest(self, key: bytes) -> str:

@@ -45,10 +45,10 @@ print((uvicorn.run, uvicorn.main) == before)
 def test_a_uvicorn_that_needs_more_of_its_command_line_gets_all_of_it(tmp_path: Path) -> None:
     package = tmp_path / "uvicorn"
     package.mkdir()
-    (package / "__init__.py").write_text("from uvicorn.main import other\n")
+    (package / "__init__.py").write_text("from uvicorn.main import other\n\n\nclass Server:\n    pass\n")
     (package / "main.py").write_text("other = 'the real one'\n")
     program = """
-import waypost.transports.http.lean_uvicorn as lean
-print(lean.uvicorn.other)
+import waypost.transports.http.server as server
+print(server.uvicorn.other)
 """
     assert run(program, tmp_path) == "the real one"
