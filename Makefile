@@ -59,7 +59,7 @@ check-types-and-dependencies: $(VENV)/.development
 	$(MAKE) test-lowest LOWEST_TESTS='$(LOWEST_CORE)'
 
 check-behaviour: $(VENV)/.development
-	$(BIN)/python -m pytest -n $(WORKERS) -p tests.branches
+	$(BIN)/python -m pytest -n $(WORKERS) -p tests.branches || $(BIN)/python -m tests.second_run $$?
 	$(BIN)/python -m tests.branches
 
 # Fails on a known vulnerability, not without a network.
