@@ -247,3 +247,32 @@ def test_the_interpreter_is_handed_over_within_a_millisecond() -> None:
         assert sys.getswitchinterval() < 0.001
     finally:
         sys.setswitchinterval(before)
+
+
+HEAPS = """
+import ctypes, os, sys, threading
+from waypost.loops import return_large_blocks
+
+if sys.argv[1] == "set":
+    return_large_blocks()
+kept = []
+threads = [threading.Thread(target=lambda: kept.append(b"x" * 100_000)) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+output = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, output)
+libc.fflush(output)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
+def test_threads_share_one_heap() -> None:
+    def count(setting: str) -> int:
+        command = [sys.executable, "-c", HEAPS, setting]
+        return subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=60).stdout.count(b"<heap nr=")
+
+    assert count("set") == 1 < count("default")

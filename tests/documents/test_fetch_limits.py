@@ -21,6 +21,7 @@ from waypost.documents.documents import FETCH
 from waypost.documents.records import read_request
 from waypost.errors import InvocationFailed
 from waypost.testing import connect
+from waypost.workers.functions import Call
 
 BODY = "x" * 200_000
 
@@ -33,6 +34,18 @@ async def test_too_many_uris_are_refused_before_any_is_read(function_id: str) ->
         with pytest.raises(InvocationFailed, match=r"Too many uris \(8000; max 100, limits.maxFetchUris\)"):
             await it.call(function_id, {"uris": ["iii://fn/demo/read"] * 8000})
         assert it.engine.calls == []
+
+
+@pytest.mark.parametrize("function_id", [FETCH, "skills::fetch_skill"])
+@asynchronous
+async def test_a_hundred_thousand_uris_are_refused_before_they_are_decoded(
+    function_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with desk() as it:
+        monkeypatch.setattr(Call, "payload", lambda _: pytest.fail("the payload was decoded"))
+        with pytest.raises(InvocationFailed, match="at most 204800 are read; make several calls") as failed:
+            await it.call(function_id, {"uris": ["iii://fn/demo/read"] * 100_000})
+        assert failed.value.code == "payload_too_large"
 
 
 @asynchronous

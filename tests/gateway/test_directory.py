@@ -11,13 +11,14 @@ import pytest
 from msgspec.structs import replace
 
 from tests.gateway.conftest import RELEASE, office
+from tests.protocol.conftest import until
 from waypost import Hub
 from waypost.capabilities import registry
 from waypost.capabilities.capability import Capability, Kind, Metadata, Priority
 from waypost.capabilities.registry import Table
 from waypost.capabilities.tools import expand
 from waypost.config.models import Workflow
-from waypost.gateway.directory import Directory, Item
+from waypost.gateway.directory import Directory, Item, Lookup
 from waypost.kinds import convert
 from waypost.search.documents import Document
 from waypost.search.index import SearchIndex
@@ -299,3 +300,38 @@ async def test_new_rows_are_indexed_in_the_background_and_only_once() -> None:
         await asyncio.sleep(0)
 
     assert sorted(index.done) == [f"+t{number:03}" for number in range(120)]
+
+
+@pytest.mark.anyio
+async def test_changes_after_a_search_are_indexed_before_the_next_one() -> None:
+    hub = hub_with("a", "b")
+    directory, index = directory_of(hub)
+    lookup = Lookup(directory, hub.guard, lambda: ())
+    await lookup.search("a", None, 10, None)
+    assert index.done == ["+a", "+b"]
+
+    hub.tool(name="newcomer")(lambda: "x")
+    hub.remove("a")
+    await until(lambda: "+newcomer" in index.done)
+    assert index.done[2:] == ["-a", "+newcomer"]
+
+    lookup.close()
+    hub.remove("b")
+    await asyncio.sleep(0.05)
+    assert index.done[4:] == []
+
+
+def test_an_item_that_is_gone_is_not_found_while_it_is_still_in_the_index() -> None:
+    hub = hub_with("a", "b")
+    directory, index = directory_of(hub)
+    directory.search("", None, 10, None)
+    view = directory.view(everyone)
+    list(view.update())
+    hub.remove("a")
+    assert directory.get("a") is None
+    assert "a" in index
+
+    assert [item.id for _, item in directory.search("", None, 10, view)[1]] == ["b"]
+    late = directory.view(everyone)
+    list(late.update())
+    assert [item.id for _, item in directory.search("", None, 10, late)[1]] == ["b"]

@@ -17,7 +17,7 @@ PAUSE_S: Final = 0.01
 MIN_P99_S: Final = 0.05
 """A quiet run on a shared machine may be luckier than this."""
 MIN_MEDIAN_S: Final = 0.004
-MIN_MEMORY_BYTES: Final = 100 << 20
+MIN_MEMORY_BYTES: Final = 80 << 20
 """A quiet hub as small as this one doubles its memory with a few large messages at once."""
 MAX_TURN_S: Final = 0.2
 """CPU time of a turn of the event loop. The hub reports 0.1 s and more; a core shared with others is half as fast."""

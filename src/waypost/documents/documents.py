@@ -380,6 +380,8 @@ def _to_caller(by: Asker) -> Caller:
 
 FETCH: Final = "skill::fetch"
 """The function that agents use."""
+_MAX_URI_BYTES: Final = 2 * 1024
+"""What a URI takes in a payload, on average of as many as one call may name."""
 _FETCH_DESCRIPTION: Final = (
     "Fetches the content of one or more skill resources identified by iii:// URIs. When you encounter iii:// links in "
     "skill instructions, use this tool to retrieve their contents (batch with `uris` when helpful)."
@@ -470,8 +472,10 @@ _PROMPT_FUNCTIONS: Final[dict[str, tuple[str, Data, Data]]] = {
 def document_functions(skills: Skills, prompts: Prompts, limits: FetchLimits) -> list[Function]:
     """Return all thirteen functions."""
     answers = {**_answer_for_skills(skills, limits), **_answer_for_prompts(prompts)}
+    # Decoding a hundred thousand URIs takes many milliseconds, only to count them.
+    most = dict.fromkeys((FETCH, "skills::fetch_skill"), limits.max_uris * _MAX_URI_BYTES)
     return [
-        _make_function(function_id, answers[function_id], *declared)
+        _make_function(function_id, answers[function_id], *declared, most.get(function_id))
         for function_id, declared in (*_SKILL_FUNCTIONS.items(), *_PROMPT_FUNCTIONS.items())
     ]
 
@@ -542,7 +546,9 @@ def _answer_for_prompts(prompts: Prompts) -> dict[str, Answer]:
     }
 
 
-def _make_function(function_id: str, answer: Answer, description: str, request: Data, response: Data) -> Function:
+def _make_function(
+    function_id: str, answer: Answer, description: str, request: Data, response: Data, max_bytes: int | None
+) -> Function:
     async def handle(payload: Any, call: Call) -> Any:
         try:
             return await answer(read_request(payload, request) if "properties" in request else {}, call)
@@ -551,4 +557,12 @@ def _make_function(function_id: str, answer: Answer, description: str, request: 
         except WaypostError as error:
             raise InvocationFailed(error.message) from error
 
-    return hosted(function_id, handle, description=description, request=request, response=response, metadata={})
+    return hosted(
+        function_id,
+        handle,
+        description=description,
+        request=request,
+        response=response,
+        metadata={},
+        max_bytes=max_bytes,
+    )

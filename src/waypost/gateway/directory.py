@@ -15,7 +15,7 @@ from msgspec import UNSET
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import Chain, Principal
-from waypost.capabilities.registry import Registry
+from waypost.capabilities.registry import Change, Registry
 from waypost.config.models import Workflow
 from waypost.errors import WorkflowRefused, shorten
 from waypost.imports.sources import Pending
@@ -166,6 +166,8 @@ def workflow_text(workflow: Workflow) -> str:
 PAGE_SIZE: Final = 200
 _BATCH_SIZE: Final = 10
 """How many items are indexed in one turn of the loop: a request waits for several turns."""
+_INDEXING_DELAY_S: Final = 0.005
+"""How long a change waits for others before it is indexed; what is withdrawn again meanwhile is not indexed at all."""
 _KINDS: Final = (Kind.TOOL, Kind.PROMPT, Kind.RESOURCE)
 
 Allowed = Callable[[Item], bool]
@@ -196,6 +198,8 @@ class Directory:
         self._revisions = dict.fromkeys(_KINDS, -1)
         self._fresh: dict[str, Item] = {}
         """Items that are not indexed yet; that is done in small batches, at the latest before a search."""
+        self._stale: dict[str, None] = {}
+        """The ids of items that are gone, or replaced, and still in the index."""
         self._is_indexing = False
         self._restricted = 0
         self._counted: tuple[dict[Kind, int], dict[str, Counter[str]]] = ({}, {})
@@ -271,32 +275,41 @@ class Directory:
         self._restricted -= item.is_restricted
         del self._order[bisect_right(self._order, item.id) - 1]
         if self._fresh.pop(item.id, None) is None:
-            self.index.remove(item.id)
+            self._stale[item.id] = None
 
     def _index(self, most: int | None = None) -> None:
-        """Add new items to the index, at most `most` at a time, or all."""
+        """Bring the index up to date; at most `most` items are removed, or added, at a time."""
+        for item_id in list(islice(self._stale, most)):
+            del self._stale[item_id]
+            self.index.remove(item_id)
+        if self._stale:  # one of them may have been replaced by a new item
+            return
         for item_id in list(islice(self._fresh, most)):
             self.index.add(_to_document(self._fresh.pop(item_id)))
 
     def index_later(self) -> None:
         """Index new items in the background, in small batches that do not block the loop."""
         self._catch_up()
-        if self._fresh and not self._is_indexing:
+        if (self._fresh or self._stale) and not self._is_indexing:
             self._is_indexing = True
             running_loop().call_soon(self._index_some)
 
     def _index_some(self) -> None:
         self._is_indexing = False
         self._index(_BATCH_SIZE)
-        if self._fresh:
+        if self._fresh or self._stale:
             self.index_later()
         else:
             self.index.start()  # so that the vectors of new items are there before the next search
 
+    def follow(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call a function after each change of the registry, until the returned one is called."""
+        return self._registry.subscribe(listener)
+
     def replace_index(self, index: SearchIndex) -> None:
         """Index everything again, in another index."""
         self.index.close()
-        self.index, self._fresh = index, dict(self._items)
+        self.index, self._fresh, self._stale = index, dict(self._items), {}
 
     def get(self, item_id: str) -> Item | None:
         """The item with that id, or with that name as a tool."""
@@ -364,11 +377,11 @@ class Directory:
         if view is None:
             self.catch_up()
         found = self.index.search(query, kind, limit, view, embedded=embedded)
-        return found, [(score, self._items[item_id]) for score, item_id in found.results]
+        return found, [(score, self._items[item_id]) for score, item_id in found.results if item_id not in self._stale]
 
     def view(self, allowed: Allowed) -> View:
         """The items that are allowed, as a set for `search` that follows the index."""
-        return self.index.view(lambda item_id: allowed(self._items[item_id]))
+        return self.index.view(lambda item_id: item_id not in self._stale and allowed(self._items[item_id]))
 
     def find_nearest(self, item_id: str, allowed: Allowed) -> list[str]:
         """Return ids similar to an unknown one, of items that are allowed."""
@@ -429,6 +442,36 @@ class Lookup:
         self._views: dict[tuple[Principal, Chain], View] = {}
         self._viewed: tuple[SearchIndex, tuple[Rule, ...]] = (directory.index, ())
         """What the views belong to."""
+        self._stop_following: Callable[[], None] | None = None
+        self._is_behind = False
+
+    def close(self) -> None:
+        """No longer follow the registry, until the next search."""
+        if self._stop_following is not None:
+            self._stop_following()
+            self._stop_following = None
+
+    def _follow(self) -> None:
+        """Index what changes from now on in the background.
+
+        A worker may offer and withdraw hundreds of functions a second, and the next search would wait until all of
+        them are indexed. Before the first search nothing is followed: a hub that is never searched needs no index.
+        """
+        loop = running_loop()
+
+        def note(_: Change) -> None:
+            if not self._is_behind and not loop.is_closed():
+                self._is_behind = True
+                # Handlers change the registry from their threads too.
+                loop.call_soon_threadsafe(loop.call_later, _INDEXING_DELAY_S, self._index)
+
+        self._is_behind = False
+        self._stop_following = self.directory.follow(note)
+
+    def _index(self) -> None:
+        self._is_behind = False
+        if self._stop_following is not None:
+            self.directory.index_later()
 
     async def search(
         self, query: str, kind: str | None, limit: int, found_by: Caller | Allowed | None
@@ -438,6 +481,8 @@ class Lookup:
         Only those that a caller may use, or that pass a test; with `None`, of all items.
         """
         directory = self.directory
+        if self._stop_following is None:
+            self._follow()
         directory.catch_up()
         # Milliseconds of numpy, which the event loop does not wait for.
         is_slow = directory.index.needs_vectors(query)

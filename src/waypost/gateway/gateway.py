@@ -445,6 +445,7 @@ class Gateway(Component):
         """Stop the background work of the search index."""
         if self._loading is not None:
             self._loading.cancel()
+        self.lookup.close()
         self.directory.index.close()
 
     async def prepare(self, settings: Settings) -> Change | None:

@@ -168,14 +168,21 @@ def hosted(
     request: Any = None,
     response: Any = None,
     metadata: Any = None,
+    max_bytes: int | None = None,
 ) -> Function:
-    """Build a function that the hub runs itself."""
+    """Build a function that the hub runs itself; a payload of more than `max_bytes` is refused before it is decoded."""
 
     async def run(call: Call) -> Raw:
         if call.observe_depth:
             _depth.set(call.observe_depth)
         if len(call.data) < LARGE_MESSAGE_BYTES:
             return Raw(encode(await handler(call.payload(), call)))
+        if max_bytes is not None and len(call.data) > max_bytes:
+            raise InvocationFailed(
+                f"The payload of {function_id} has {len(call.data)} bytes, and at most {max_bytes} are read; "
+                "make several calls.",
+                "payload_too_large",
+            )
         payload = await read_large_payload(call)
         answer = await handler(payload, call)
         payload = None  # a large value takes as long to free as to use

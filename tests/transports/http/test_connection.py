@@ -302,3 +302,19 @@ async def test_a_request_that_was_seen_before_takes_the_short_way() -> None:
     SEEN.clear()
     await answered(FastConnection, [again, again, again[:-2], again[-2:]])
     assert SEEN[1:] == [FastRequest, FastRequest]
+
+
+async def test_the_chunks_of_one_read_are_handed_over_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[int] = []
+    take = HttpToolsProtocol.on_body
+
+    def count(connection: HttpToolsProtocol, body: bytes) -> None:
+        parts.append(len(body))
+        take(connection, body)
+
+    monkeypatch.setattr(HttpToolsProtocol, "on_body", count)
+    head = b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunks = b"1\r\nx\r\n" * 1_000
+    written, _ = await answered(FastConnection, [head + chunks, chunks, chunks + b"0\r\n\r\n"])
+    assert b"x" * 3_000 in written
+    assert parts == [1_000, 1_000, 1_000]

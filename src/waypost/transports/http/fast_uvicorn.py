@@ -226,6 +226,10 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
         idle: IdleConnections | None = None,
         **more: Any,
     ) -> None:
+        self._body_parts: list[bytes] = []
+        # The parser is made by `super().__init__` and calls this for each chunk. A chunk may be one byte, and a method
+        # in Python for each of them would take five times as long; the parts are joined once for each read.
+        self.on_body = self._body_parts.append  # type: ignore[method-assign, assignment]  # called by the parser, by position
         super().__init__(*args, **more)
         idle = IdleConnections() if idle is None else idle
         self.limit_by(pending or PendingRequests(), slow_readers or SlowReaders(), idle)
@@ -302,6 +306,7 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
             return
         self._unreported += len(data)
         super().data_received(data)
+        self._pass_body_on()
         if self._unreported > self.pending.max_header_bytes:
             # The parser collects a header, a trailer or the extension of a chunk until it ends.
             self.refuse_headers()
@@ -382,13 +387,17 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
         if self.is_draining:
             self._make_last(self.cycle)
 
-    def on_body(self, body: bytes) -> None:
-        """The parser has a part of the body."""
-        self._unreported = 0
-        super().on_body(body)
+    def _pass_body_on(self) -> None:
+        """Add the parts of the body that the parser has reported to the request."""
+        if self._body_parts:
+            body = b"".join(self._body_parts)
+            self._body_parts.clear()
+            self._unreported = 0
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The parser has a whole request."""
+        self._pass_body_on()
         self._is_parsing = False
         self._unreported = 0
         super().on_message_complete()
