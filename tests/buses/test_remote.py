@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from tests.buses.conftest import DEADLINE, Recorder, echo, opened
+from tests.chaos.freezing_proxy import freezing_proxy
 from tests.nats import NatsServer, running_nats
 from tests.postgres import SECRETIVE, run_sql
 from waypost.buses import Bus, create_bus, postgres
@@ -348,3 +349,35 @@ def test_credentials_given_once_are_for_all_servers() -> None:
     assert servers.urls == ("tls://ada:x@a:4222", "tls://ada:x@b", "tls://ada:x@c:5222")
     assert servers.name == "a:4222,b,c:5222"
     assert servers.options == {"creds": "/x.creds"}
+
+
+def test_a_server_that_does_not_answer_degrades_the_bus_before_the_connection_counts_as_lost(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(postgres, "_TIMEOUT_S", 2 * DEADLINE)  # so that it is not lost in this test
+        async with freezing_proxy(postgres_url) as (proxy, url), opened(create_bus(url, "c")) as bus:
+            link = bus._link  # type: ignore[attr-defined]
+            proxy.freeze()
+            await until(lambda: bus.health == "degraded")
+            proxy.thaw()
+            await until(lambda: bus.health == "ok")
+            assert bus._link is link  # type: ignore[attr-defined]
+
+    run(scenario())
+
+
+def test_a_bus_connects_again_after_an_attempt_that_the_server_did_not_answer(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        caplog.set_level(logging.DEBUG, "waypost.buses")
+        async with freezing_proxy(postgres_url) as (proxy, url), opened(create_bus(url, "c")) as bus:
+            proxy.freeze()
+            proxy.drop()
+            await until(lambda: "bus not connected" in caplog.text)
+            assert bus.health == "degraded"
+            proxy.thaw()
+            await until(lambda: bus.health == "ok")
+
+    run(scenario())

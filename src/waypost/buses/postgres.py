@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import secrets
 from collections import deque
@@ -35,7 +36,8 @@ _MAX_QUEUED: Final = 10_000
 _MAX_UNREAD: Final = 10_000
 _MAX_BATCH: Final = 500
 _TIMEOUT_S: Final = 5.0
-_CHECK_INTERVAL_S: Final = 5.0
+_CHECK_INTERVAL_S: Final = 1.0
+_SWEEP_INTERVAL_S: Final = 5.0
 _KEEP_PAYLOADS: Final = "60 seconds"
 _LOCKS: Final = 0x77617962
 """The first number of the advisory locks; the second is the process."""
@@ -89,6 +91,7 @@ def create_bus(url: str, cluster: str) -> RemoteBus:
             async with link.watch():
                 await link.connect(url)
         except BaseException as error:
+            link.lose()  # it was used for nothing yet: closing it asks the server for nothing
             await link.close()
             if isinstance(error.__cause__, _REFUSED):
                 raise WaypostError(f"{name} refused the connection: {error}.") from None
@@ -272,11 +275,17 @@ class PostgresLink(Link):
         self._queue(f"{self._channel}_{frame.sender}", "reply", frame.number, frame.name, body)
 
     async def _check(self) -> None:
-        """Notice a connection that died silently, and delete what processes left behind."""
+        """Notice connections that died silently or have no answer, and delete what processes left behind."""
+        loop, swept_at = asyncio.get_running_loop(), -math.inf
         while True:
+            # Before the connection is free: what holds it may be the statement that gets no answer.
+            self.asked_at = loop.time()
             async with self._connection() as sender:
-                await sender.execute(_FORGET)
-                await sender.execute(f"DELETE FROM bus_payloads WHERE at < now() - interval '{_KEEP_PAYLOADS}'")
-            await asyncio.sleep(_CHECK_INTERVAL_S)
+                if loop.time() >= swept_at + _SWEEP_INTERVAL_S:
+                    await sender.execute(_FORGET)
+                    await sender.execute(f"DELETE FROM bus_payloads WHERE at < now() - interval '{_KEEP_PAYLOADS}'")
+                    swept_at = loop.time()
             assert self._listener is not None
             await self._listener.execute("SELECT 1")
+            self.asked_at = None
+            await asyncio.sleep(_CHECK_INTERVAL_S)

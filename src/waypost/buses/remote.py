@@ -29,6 +29,8 @@ _FLUSH_TIMEOUT_S: Final = 5.0
 _MIN_PAUSE_S: Final = 0.05
 _MAX_PAUSE_S: Final = 1.0
 _LOSS_PAUSE_S: Final = 1.0
+_SILENCE_S: Final = 2.0
+"""How long a server may take to answer a check until the bus counts as degraded; it is lost only later."""
 _NOT_HELD: Final = -32001
 """The code of the reply of a process that responds to a name no longer."""
 
@@ -62,6 +64,8 @@ class Link(ABC):
         self.lost = asyncio.Event()
         self.deadlines: set[asyncio.Timeout] = set()
         """Those of the requests that wait for a reply; a link that is lost ends them."""
+        self.asked_at: float | None = None
+        """When the server was asked whether it is there, until it answers."""
         self._receiver = receiver
         self._loops: set[asyncio.Task[None]] = set()
         self._answers: set[asyncio.Task[None]] = set()
@@ -93,6 +97,11 @@ class Link(ABC):
     @abstractmethod
     async def disconnect(self) -> None:
         """Disconnect; nothing is sent any more."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the server has not answered for longer than one that is only slow."""
+        return self.asked_at is not None and asyncio.get_running_loop().time() > self.asked_at + _SILENCE_S
 
     def lose(self) -> None:
         """The connection has failed or was closed."""
@@ -187,7 +196,7 @@ class RemoteBus:
         """Whether messages reach other processes at the moment."""
         if self._link is not None:
             # Until the loss is announced: what reads the store while the bus is down must do so here too.
-            return "ok" if self._loss_timer is None else "degraded"
+            return "ok" if self._loss_timer is None and not self._link.is_silent else "degraded"
         return "degraded" if self._keeper is not None and not self._is_refused else "down"
 
     def on_reconnect(self, call: Callable[[], None]) -> None:
