@@ -89,8 +89,8 @@ PUBLIC = {
     "gateway": "Directory Gateway Item ItemKind",
     "identity": """
         ATTEMPT_TTL_S Attempt Authentication HUB INVALID Key KeyChange KeyEntry KeyRing MISSING ProviderSignIn
-        RevocationWatcher SIGN_IN_TOKEN_TTL_S SignInFailed Unauthorized Vault authentication digest
-        make_sign_in_token new_key problems read_sign_in_token
+        RevocationWatcher SIGN_IN_TOKEN_TTL_S SignInFailed Unauthorized Vault authentication derive_link_key digest
+        digest_for_session make_sign_in_token new_key problems read_sign_in_token
     """,
     "imports": """
         Exposed Exposures FOREIGN HeldTool Imports Offer Pending UpstreamRow build_offers find_missing_tools

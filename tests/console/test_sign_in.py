@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
+import re
 import time
 
 import pytest
@@ -14,7 +16,7 @@ from tests.protocol.conftest import asynchronous
 from waypost.console import sign_in
 from waypost.console.sign_in import MAX_WRONG_KEYS, SESSION_TTL_S, Sessions, WrongKeys
 from waypost.identity import Key, digest, new_key
-from waypost.identity.keys import SIGN_IN_TOKEN_TTL_S, make_sign_in_token
+from waypost.identity.keys import SIGN_IN_TOKEN_TTL_S, derive_link_key, make_sign_in_token
 
 PAGES = ("", "keys", "approvals")
 
@@ -175,6 +177,26 @@ async def test_a_link_works_once_for_all_processes_that_share_the_hubs_own_key()
         redeemed = await asyncio.gather(*(process.redeem(token) for process in processes))
         assert sorted(one is not None for one in redeemed) == [False, False, False, True]
         assert await Sessions(hub.store, hub.runtime.authentication).redeem(token) is None
+
+
+@asynchronous
+async def test_nothing_in_the_store_signs_a_link_of_the_hubs_own_key() -> None:
+    hub, key = operated_hub(rules=()), new_key()
+    hub.runtime.authentication.admit(Key("hub", digest(key), roles=("admin",)))
+    async with browsing(hub, key=None) as person:
+        assert (await person.visit(f"/console/sign-in?token={make_sign_in_token(key, time.time())}")).status == 303
+        assert "Keys" in await person.read("keys")
+        [stored] = await hub.store.state.page("console.sessions")
+        [used] = await hub.store.state.page(sign_in.USED_LINKS)
+        for text in (str(stored.value), stored.key, used.key):
+            assert digest(key).removeprefix("sha256:") not in text
+            for found in re.findall("[0-9a-f]{64}", text):
+                hashed = bytes.fromhex(found)
+                body = f"{int(time.time()) + 60}.{'x' * 22}"
+                for signer in (hashed, derive_link_key(hashed)):
+                    for signed in (body, f"waypost sign-in {body}"):
+                        token = f"{body}.{hmac.digest(signer, signed.encode(), 'sha256').hex()}"
+                        assert await Sessions(hub.store, hub.runtime.authentication).redeem(token) is None
 
 
 @asynchronous

@@ -3,7 +3,8 @@
 A session is a random token in a cookie. The store has its SHA-256 with the SHA-256 of the key that opened it, so that
 every replica accepts it, signing out ends it on all of them at once, and it ends with its key. A sealed cookie would
 save one read per page, but could not be ended before its time. Only one replica knows a hub's own key: a session of
-that key also names the replica, and the others accept it while that replica is alive.
+that key also names the replica, and the others accept it while that replica is alive. As the SHA-256 of a hub's own key
+signs one-time links, its sessions have a digest of it that signs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from msgspec import Meta
 from waypost.capabilities.principals import Principal
 from waypost.errors import StaleVersion
 from waypost.identity.authentication import Authentication
-from waypost.identity.keys import SIGN_IN_TOKEN_TTL_S, Key, read_sign_in_token
+from waypost.identity.keys import (
+    SIGN_IN_TOKEN_TTL_S,
+    Key,
+    derive_link_key,
+    digest_for_session,
+    read_sign_in_token,
+)
 from waypost.identity.sign_in import ATTEMPT_TTL_S, Attempt
 from waypost.stores.records import Entry
 from waypost.stores.store import Store
@@ -61,11 +68,13 @@ class _OwnKey(msgspec.Struct, frozen=True):
     roles: tuple[str, ...]
     permissions: tuple[str, ...]
     scopes: tuple[str, ...]
+    digest: str = ""
+    """That of the key for sessions, which cannot sign a link; empty in records of versions that had none."""
 
 
 class _Stored(msgspec.Struct, frozen=True):
     key: str
-    """The SHA-256 of the key; empty where the authorization server signed the person in."""
+    """The SHA-256 of the key; empty for a hub's own key, and where the authorization server signed the person in."""
     expires: float
     person: _Person | None = None
     own: _OwnKey | None = None
@@ -115,7 +124,7 @@ class Sessions:
         if principal is None:
             return None
         session = Session(new_token(), principal)
-        await self._write(digest_token(session.token), _Stored(key_hash.hex(), 0, own=self._describe_own(key_hash)))
+        await self._write(digest_token(session.token), self._describe_key(key_hash))
         return session
 
     async def redeem_for(self, asked: LinkRedemption) -> bool:
@@ -123,7 +132,7 @@ class Sessions:
         key_hash = await self.redeem(asked.link)
         if key_hash is None:
             return False
-        await self._write(asked.session, _Stored(key_hash.hex(), 0, own=self._describe_own(key_hash)))
+        await self._write(asked.session, self._describe_key(key_hash))
         return True
 
     async def open_for(self, principal: Principal) -> Session:
@@ -140,11 +149,13 @@ class Sessions:
         stored = msgspec.structs.replace(stored, expires=self._now() + SESSION_TTL_S)
         await self._state.put(_SCOPE, digest, msgspec.to_builtins(stored))
 
-    def _describe_own(self, key_hash: bytes) -> _OwnKey | None:
+    def _describe_key(self, key_hash: bytes) -> _Stored:
+        """What the store keeps of the key that opens a session."""
         for key in self._auth.own_keys:
             if _hash_of(key) == key_hash:
-                return _OwnKey(self._replica, key.id, key.roles, key.permissions, key.scopes)
-        return None
+                rights = (key.roles, key.permissions, key.scopes)
+                return _Stored("", 0, own=_OwnKey(self._replica, key.id, *rights, digest_for_session(key_hash)))
+        return _Stored(key_hash.hex(), 0)
 
     async def find(self, headers: Mapping[bytes, bytes]) -> Session | None:
         """The session of a request, while it lasts and its key is accepted."""
@@ -183,10 +194,14 @@ class Sessions:
         person, oauth, own = stored.person, self._auth.oauth, stored.own
         if person is None:
             # Looked up for each request, so that revoking a key ends its sessions.
-            found = self._auth.find_key(bytes.fromhex(stored.key))
-            if found is None and own is not None and own.replica in self._others():
-                return Principal(own.id, own.roles, own.permissions, own.scopes)
-            return found
+            if own is None:
+                return self._auth.find_key(bytes.fromhex(stored.key))
+            hashes = map(_hash_of, self._auth.own_keys)
+            mine = next((one for one in hashes if digest_for_session(one) == own.digest), None)
+            if mine is not None:
+                return self._auth.find_key(mine)
+            is_alive = own.replica in self._others()
+            return Principal(own.id, own.roles, own.permissions, own.scopes) if is_alive else None
         # A hub that was started with another server, or without one, does not know the person any longer.
         if oauth is None or oauth.console is None or oauth.issuer != person.issuer:
             return None
@@ -203,7 +218,7 @@ class Sessions:
         now = self._now()
         for key in self._auth.own_keys:
             hashed = _hash_of(key)
-            if read_sign_in_token(token, hashed, now):
+            if read_sign_in_token(token, derive_link_key(hashed), now):
                 return hashed if await self._use_link(token, now) else None
         return None
 

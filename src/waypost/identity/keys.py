@@ -16,6 +16,7 @@ import msgspec
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import DefinitionError
+from waypost.stores.directory import derive_key
 
 PREFIX: Final = "wp_"
 HUB: Final = "hub"
@@ -43,20 +44,29 @@ def make_sign_in_token(key: str, now: float) -> str:
     The program that serves the hub and programs that read the key from `hub.json` make it without asking the hub.
     """
     body = f"{int(now + SIGN_IN_TOKEN_TTL_S)}.{secrets.token_urlsafe(16)}"
-    return f"{body}.{_sign_token(body, sha256(key.encode()).digest())}"
+    return f"{body}.{_sign_token(body, derive_link_key(sha256(key.encode()).digest()))}"
 
 
-def read_sign_in_token(token: str, hashed: bytes, now: float) -> bool:
-    """Whether the key with this SHA-256 made a token that has not expired."""
+def read_sign_in_token(token: str, link_key: bytes, now: float) -> bool:
+    """Whether a token that has not expired was signed with this key."""
     found = _SIGN_IN_TOKEN.fullmatch(token)
     if found is None or not now < int(found[1]) <= now + SIGN_IN_TOKEN_TTL_S + 1:
         return False
-    return compare_digest(found[3], _sign_token(f"{found[1]}.{found[2]}", hashed))
+    return compare_digest(found[3], _sign_token(f"{found[1]}.{found[2]}", link_key))
 
 
-def _sign_token(body: str, hashed: bytes) -> str:
-    # Signed with the hash, because the hub does not keep the key itself.
-    return hmac_digest(hashed, f"waypost sign-in {body}".encode(), "sha256").hex()
+def derive_link_key(hashed: bytes) -> bytes:
+    """What signs the one-time links of the key with this SHA-256: of the hash, as the hub does not keep the key."""
+    return derive_key(hashed, "sign-in links")
+
+
+def digest_for_session(hashed: bytes) -> str:
+    """What the sessions of a hub's own key have in place of its SHA-256, which could sign links."""
+    return derive_key(hashed, "console sessions").hex()
+
+
+def _sign_token(body: str, link_key: bytes) -> str:
+    return hmac_digest(link_key, body.encode(), "sha256").hex()
 
 
 class Key(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from waypost.execution.pipeline import Pipeline
 from waypost.runtime.component import Component
 from waypost.settings import Limits
 from waypost.settings import Workers as WorkerSettings
+from waypost.stores.directory import derive_key
 from waypost.stores.store import Store
 from waypost.workers import frames, triggers
 from waypost.workers.builtins import FUNCTIONS_AVAILABLE, TRIGGER_TYPES, WORKERS_AVAILABLE, Builtins, describe_functions
@@ -45,7 +46,6 @@ _log: Final = logging.getLogger(__name__)
 _FUNCTIONS: Final = "functions"
 MAX_OWNERS: Final = 100_000
 """Functions whose first owners are remembered."""
-_TOKEN_INFO: Final = b"waypost worker token"
 
 
 class Registrations:
@@ -547,8 +547,7 @@ async def _make_token(core: Core) -> str:
     if not core.store.database.is_durable:
         return secrets.token_urlsafe(32)
     secret = await asyncio.to_thread(core.secret.read)
-    key = hmac.digest(hmac.digest(bytes(32), secret, "sha256"), _TOKEN_INFO + b"\x01", "sha256")  # HKDF, RFC 5869
-    return base64.urlsafe_b64encode(key).decode().rstrip("=")
+    return base64.urlsafe_b64encode(derive_key(secret, "worker token")).decode().rstrip("=")
 
 
 def _text_or(given: Any, default: str) -> str:
