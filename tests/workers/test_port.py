@@ -202,6 +202,25 @@ def test_refused_tokens_are_logged_at_most_once_in_a_while(caplog: pytest.LogCap
                 assert await status(hub, "/", additional_headers={"Authorization": "Bearer wrong"}) == 401
 
     scenario()
-    (said,) = [one.getMessage() for one in caplog.records if "refused for their token" in one.getMessage()]
-    assert "count=1" in said
-    assert "had a wrong token" in said
+    first, rest = [one.getMessage() for one in caplog.records if "refused for their token" in one.getMessage()]
+    assert "count=1, last had a wrong token" in first
+    assert "count=2" in rest  # those that were only counted, when the hub stops
+
+
+@asynchronous
+async def test_refused_tokens_are_recorded_in_the_audit_with_their_number() -> None:
+    hub = hub_for_workers(workers={"port": 0, "token": TOKEN}, audit="store")
+    async with at_work(hub):
+        for _ in range(3):
+            assert await status(hub, "/", additional_headers={"Authorization": "Bearer wrong"}) == 401
+        assert await status(hub, "/") == 401
+        hub.workers._port.refused_tokens.flush()  # as after ten seconds, or when the hub stops
+        audit = hub.runtime.core.guard.audit
+        assert audit is not None
+        await audit.written()
+        entries = reversed(await hub.store.audit.latest())
+        found = [one.value for one in entries if one.value.get("action") == "worker.refused"]
+    assert [(one["decision"], one["caller"], one["reason"]) for one in found] == [
+        ("deny", "127.0.0.1", "a wrong token"),
+        ("deny", "127.0.0.1", "no token; 3 since the last record"),
+    ]

@@ -59,6 +59,7 @@ AdministrativeAction = Literal[
     "console.signed_in",
     "console.refused",
     "api.refused",
+    "worker.refused",
 ]
 PRUNE_INTERVAL_S: Final = 600.0
 """How often the size of the entries in the store is looked at, while there are new ones."""

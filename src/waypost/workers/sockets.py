@@ -56,8 +56,8 @@ _OWN_TURN_BYTES: Final = 256 * 1024
 _CLOSE_TIMEOUT_S: Final = 2.0
 _HANDSHAKE_END: Final = b"\r\n\r\n"
 _CHECK_INTERVAL_S: Final = 10.0
-_REFUSAL_LOG_INTERVAL_S: Final = 10.0
-"""How often refused tokens are logged, with their number."""
+_REFUSAL_INTERVAL_S: Final = 10.0
+"""How often refused tokens are logged and recorded, with their number."""
 _PING_AFTER_S: Final = 20.0
 _SILENCE_TIMEOUT_S: Final = 60.0
 _MAX_SOCKETS: Final = 20_000
@@ -235,8 +235,8 @@ class Refusal(Exception):
         self.message = message
 
 
-Route: TypeAlias = Callable[[Request], Receiver]
-"""Finds the receiver for a request, or raises `Refusal`."""
+Route: TypeAlias = Callable[[Request, str], Receiver]
+"""Finds the receiver for a request of an address, or raises `Refusal`."""
 
 
 class Socket(asyncio.Protocol):
@@ -418,7 +418,7 @@ class Socket(asyncio.Protocol):
     def _answer_handshake(self, request: Request) -> None:
         receiver = None
         try:
-            receiver = self._route(request)
+            receiver = self._route(request, self.peer)
             response = self._ws.accept(request)
         except Refusal as refusal:
             response = self._ws.reject(refusal.status, f"{refusal.message}\n")
@@ -482,6 +482,36 @@ class Socket(asyncio.Protocol):
             self.abort()
 
 
+class RefusedTokens:
+    """Reports refused tokens, many as one: workers try again every few seconds, and a flood may not fill the audit."""
+
+    def __init__(self) -> None:
+        self.record: Callable[[str, str], None] = lambda _peer, _reason: None
+        """Gets the address that sent the last one, and what happened."""
+        self._count = 0
+        self._reported_at = -math.inf
+        self._last = ("", "")
+
+    def add(self, peer: str, problem: str) -> None:
+        """Count a refused token, and report it unless there was a report a moment ago."""
+        self._count += 1
+        self._last = (peer, problem)
+        if running_loop().time() >= self._reported_at + _REFUSAL_INTERVAL_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Report what was counted."""
+        if not self._count:
+            return
+        peer, problem = self._last
+        _log.warning(
+            "worker connections were refused for their token: count=%d, last had %s (%s); workers send it as III_TOKEN",
+            *(self._count, problem, peer),
+        )
+        self.record(peer, problem if self._count == 1 else f"{problem}; {self._count} since the last record")
+        self._count, self._reported_at = 0, running_loop().time()
+
+
 class Port:
     """Listens at one address, and closes sockets that have gone silent."""
 
@@ -499,8 +529,7 @@ class Port:
                 "or listen on 127.0.0.1."
             )
         self._settings = settings
-        self._refused_tokens = 0
-        self._refusals_logged_at = -math.inf
+        self.refused_tokens = RefusedTokens()
         self._is_token_needed = is_token_needed
         self.made_token = ""
         """The token that workers share where the settings name none; nothing matches an empty one."""
@@ -558,9 +587,10 @@ class Port:
             await asyncio.sleep(0.05)
         for socket in list(self._sockets):
             socket.abort()
+        self.refused_tokens.flush()
         self._server = None
 
-    def _route(self, request: Request) -> Receiver:
+    def _route(self, request: Request, peer: str) -> Receiver:
         url = urlsplit(repair_path(request.path))
         # Browsers send WebSocket requests to any address without asking it first, loopback included. Only the origin
         # tells a page of another host from a program on this machine.
@@ -572,10 +602,10 @@ class Port:
         path = url.path.rstrip("/")
         if "/ws/channels/" in path:
             return self._open_channel(url)  # the key of the channel takes the place of the token
-        name = self._authenticate(request, url.query)
+        name = self._authenticate(request, url.query, peer)
         return Receiver() if path.endswith("/otel") else self._open_session(name)
 
-    def _authenticate(self, request: Request, query: str) -> str:
+    def _authenticate(self, request: Request, query: str, peer: str) -> str:
         """The name that the token of a request proves; empty for the token that all workers share, or without one."""
         headers = (header.partition(" ") for header in request.headers.get_all("Authorization"))
         given = [token.strip() for scheme, _, token in headers if scheme.lower() == "bearer"]
@@ -585,22 +615,9 @@ class Port:
             if _is_among(token, given):
                 return name
         if self.needs_token and not _is_among(self._settings.token or self.made_token, given):
-            self._note_refused_token(request)
+            self.refused_tokens.add(peer, "a wrong token" if given else "no token")
             raise Refusal(401, "A token is needed: Authorization: Bearer <token>, or III_TOKEN for the SDKs.")
         return ""
-
-    def _note_refused_token(self, request: Request) -> None:
-        """Log a refused token; a worker tries again every few seconds, so lines are counted together."""
-        self._refused_tokens += 1
-        now = running_loop().time()
-        if now < self._refusals_logged_at + _REFUSAL_LOG_INTERVAL_S:
-            return
-        has_token = "Authorization" in request.headers or "token=" in request.path
-        _log.warning(
-            "worker connections were refused for their token: count=%d, last %s; workers send it as III_TOKEN",
-            *(self._refused_tokens, "had a wrong token" if has_token else "had no token"),
-        )
-        self._refused_tokens, self._refusals_logged_at = 0, now
 
     async def _watch(self) -> None:
         """Ping silent sockets, and abort those that do not answer."""

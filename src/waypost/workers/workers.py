@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw
 from websockets.frames import CloseCode
 
 from waypost.capabilities.context import Caller
+from waypost.capabilities.principals import ANONYMOUS
 from waypost.capabilities.registry import Registry
 from waypost.errors import InvocationFailed
 from waypost.execution.pipeline import Pipeline
@@ -317,6 +318,7 @@ class Workers(Component):
         if self._accepts:
             if not (self.settings.token or self.settings.tokens):
                 self._port.made_token = await _make_token(core)
+            self._port.refused_tokens.record = partial(_record_refusal, core)
             self.observers.open()
             await self._port.open()
             self.calls.queue.start()
@@ -540,6 +542,10 @@ class Workers(Component):
             _log.debug("the trigger %s failed: %s", binding.id, error.message)
         except Exception:
             _log.exception("the trigger %s failed", binding.id)
+
+
+def _record_refusal(core: Core, peer: str, reason: str) -> None:
+    core.guard.record_act("worker.refused", ANONYMOUS.id, "worker", "workers", reason, peer)
 
 
 async def _make_token(core: Core) -> str:
