@@ -111,7 +111,7 @@ PUBLIC = {
     "queues": "Delivery StoreQueue",
     "runtime": """
         Change ChangeFeed Component ConfigurationFile Core CoreOptions Launch Listener Peers Replicas Runtime
-        STOP_TIMEOUT_S Switch build_app check find load_module print_ready serve_http to_component
+        STOP_TIMEOUT_S Switch build_app check find find_usual load_module print_ready serve_http to_component
     """,
     "search": "Document Embeddings Found Matrix Ranking Reason SearchIndex View is_installed",
     "skills": "BRANCH CORE SkillSet Skills decode media_type tool_name",

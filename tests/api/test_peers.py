@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import AGENT, Operator, operated_hub
+from tests.api.conftest import AGENT, Operator, operated_hub, operating
 from tests.console.conftest import Person
 from tests.nats import nats_url as nats_url
 from tests.postgres import postgres_server as postgres_server
@@ -20,6 +20,7 @@ from waypost.identity import Key, digest, new_key
 from waypost.identity.keys import make_sign_in_token
 from waypost.runtime import replicas
 from waypost.settings import Bus, Settings, Store
+from waypost.stores.replicas import Replica
 
 CLIENT = {"authorization": f"Bearer {AGENT}"}
 
@@ -170,3 +171,36 @@ async def test_a_one_time_link_signs_in_once_at_any_replica(postgres_url: str, b
             assert (await person.visit(link)).status == 403, "it was used"
         forged = f"/console/sign-in?token={make_sign_in_token(new_key(), time.time())}"
         assert (await there.visit(forged)).status == 403
+
+
+def _replica(name: str, started_at: float, version: str, config_digest: str) -> Replica:
+    return Replica(
+        id=name,
+        address="",
+        version=version,
+        config_digest=config_digest,
+        started_at=started_at,
+        last_seen_at=started_at,
+        status="ready",
+    )
+
+
+@asynchronous
+async def test_the_replicas_that_differ_from_most_or_from_the_newest_are_marked() -> None:
+    async with operating() as operator:
+        found = operator.hub.runtime.replicas
+        me = found.describe()
+
+        async def differing() -> list[str]:
+            rows = (await operator.fetch("GET", "/api/v1/replicas"))["replicas"]
+            return sorted(one["id"] for one in rows if one["differs"])
+
+        assert await differing() == []
+        old = _replica("old", me.started_at - 9, "0.0.1", me.config_digest)
+        found.others = {"old": old}
+        assert await differing() == ["old"]  # there is no majority: this one is newer
+        found.others["new"] = _replica("new", me.started_at + 9, me.version, "another")
+        assert await differing() == sorted(["old", me.id])
+        found.others["same"] = _replica("same", me.started_at - 8, me.version, me.config_digest)
+        found.others["also"] = _replica("also", me.started_at - 7, me.version, me.config_digest)
+        assert await differing() == ["new", "old"]

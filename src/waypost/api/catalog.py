@@ -20,6 +20,7 @@ from waypost.errors import InvalidParams, InvocationFailed, UnknownCapability, s
 from waypost.execution.history import MinuteSample
 from waypost.gateway.directory import Directory, Item, ItemKind
 from waypost.policy.audit import AdministrativeAction
+from waypost.runtime.replicas import find_usual
 from waypost.search.documents import Reason
 from waypost.stores.replicas import ReplicaStatus
 from waypost.wire.definitions import PromptDefinition
@@ -258,7 +259,11 @@ def _to_milliseconds(seconds: float | None) -> float | None:
 
 
 class ReplicaRow(msgspec.Struct, frozen=True, rename="camel"):
-    """A replica that is alive; `config_digest` is the same where the configuration is."""
+    """A replica that is alive; `config_digest` is the same where the configuration is.
+
+    `differs` says that its version or configuration is not that of more than half of the replicas; if there is no such
+    majority, not that of the replica that started last.
+    """
 
     id: str
     address: str
@@ -267,6 +272,7 @@ class ReplicaRow(msgspec.Struct, frozen=True, rename="camel"):
     started_at: str
     last_seen_at: str
     status: ReplicaStatus
+    differs: bool
 
 
 class ReplicaRows(Listing, frozen=True):
@@ -277,13 +283,16 @@ class ReplicaRows(Listing, frozen=True):
 
 async def list_replicas(hub: ManagedHub) -> ReplicaRows:
     """List the replicas that share the store of this hub and are alive."""
+    replicas = hub.replicas.list_all()
+    usual = find_usual(replicas)
     return ReplicaRows(
         [
             ReplicaRow(
                 *(one.id, one.address, one.version, one.config_digest),
                 *(format_time(one.started_at), format_time(one.last_seen_at), one.status),
+                (one.version, one.config_digest) != usual,
             )
-            for one in hub.replicas.list_all()
+            for one in replicas
         ]
     )
 
@@ -601,7 +610,7 @@ PROMPTS: Final = PromptRows([PROMPT])
 REMOVED_PROMPT: Final = PromptChange({"name": "greet", "removed": True})
 WORKERS: Final = WorkerRows(None, [_WORKER])
 _REPLICA: Final = ("5f0c9d7e21ab", "http://127.0.0.1:8420", "0.2.0", "9c1185a5c5e9")
-REPLICAS: Final = ReplicaRows([ReplicaRow(*_REPLICA, "2026-11-16T09:00:00Z", "2026-11-16T09:01:00Z", "ready")])
+REPLICAS: Final = ReplicaRows([ReplicaRow(*_REPLICA, "2026-11-16T09:00:00Z", "2026-11-16T09:01:00Z", "ready", False)])
 _LINK: Final = {
     "rel": "start",
     "method": "workflow.start",

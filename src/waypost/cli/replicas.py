@@ -9,7 +9,7 @@ from waypost.cli.command import to_second
 
 COMMAND: Final = list_command(
     "replicas",
-    "List the replicas that share the store of a running hub; those that differ have another digest or version.",
+    "List the replicas that share the store of a running hub; those that differ from most are marked.",
     "waypost replicas --json",
     {
         "ID": "id",
@@ -19,5 +19,6 @@ COMMAND: Final = list_command(
         "STARTED": to_second("startedAt"),
         "LAST SEEN": to_second("lastSeenAt"),
         "STATUS": "status",
+        "DIFFERS": lambda row: "yes" if row.get("differs") else "",
     },
 )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -207,6 +208,13 @@ def digest_settings(settings: Settings) -> str:
     if settings.workers is not None:
         common = msgspec.structs.replace(common, workers=msgspec.structs.replace(settings.workers, host="", port=0))
     return sha256(msgspec.json.encode(common, order="sorted")).hexdigest()[:12]
+
+
+def find_usual(replicas: Sequence[Replica]) -> tuple[str, str]:
+    """The version and configuration of more than half of the replicas, else those of the last one that started."""
+    ((common, count),) = Counter((one.version, one.config_digest) for one in replicas).most_common(1)
+    newest = max(replicas, key=lambda one: one.started_at)
+    return common if 2 * count > len(replicas) else (newest.version, newest.config_digest)
 
 
 class Peers(Component):

@@ -30,7 +30,7 @@ async def load(view: View) -> dict[str, Any]:
     return {
         "replicas": replicas[:MAX_REPLICAS],
         "replica_count": len(replicas),
-        "differs": len({(one["version"], one["configDigest"]) for one in replicas}) > 1,
+        "differs": any(one["differs"] for one in replicas),
         "overview": overview,
         "metrics": overview["metrics"],
         "attention": [_describe(one) for one in overview["attention"]],
