@@ -148,3 +148,13 @@ async def test_a_timeout_is_audited() -> None:
         await b.get(view)
         found = [row for row in await b.audited() if row.get("action") == "workflow.timed_out"]
         assert [row["run"] for row in found] == [view.id]
+
+
+@asynchronous
+async def test_a_timeout_into_a_terminal_state_without_an_outcome_is_not_a_success(store: str) -> None:
+    states = {**STATES, "over": {"terminal": True}}
+    async with bench(flow(states, timeoutMs=1, onTimeout={"target": "over"}), store=store) as b:
+        seen = await b.get(await timed_out_instance(b))
+        assert (seen["state"], seen["status"], seen["outcome"]) == ("over", "timed_out", "failed")
+        again = await b.get(seen)
+        assert (again["status"], again["outcome"]) == ("timed_out", "failed")

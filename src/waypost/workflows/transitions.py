@@ -225,7 +225,13 @@ def interrupt(
     entry = {"transition": move, "from": instance.state.name, "to": target or instance.state.name, "by": by, **details}
     if target is not None:
         body = replace(instance.body, deadline=0.0)  # or the target state would time out at once
-        return _arrive(instance, target, body, entry, now, enters=True)
+        applied = _arrive(instance, target, body, entry, now, enters=True)
+        state = applied.instance.state.model
+        if not (state.terminal and state.outcome is None and status == "timed_out"):
+            return applied
+        # The default of a terminal state is success, and a timeout is none: only the state can say that it is one.
+        ended = replace(applied.instance.body, outcome="failed")
+        return replace(applied, instance=replace(applied.instance, settled=status, body=ended))
     outcome = "cancelled" if status == "cancelled" else "failed"
     body = replace(instance.body, pending="", halted=None, failure=None, outcome=outcome, ended_at=now)
     after = replace(
