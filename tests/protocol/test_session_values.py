@@ -10,8 +10,9 @@ from tests.transports.http.conftest import browsing
 from waypost import Context, Hub
 from waypost.errors import StoreError
 from waypost.protocol.session import LegacySession
+from waypost.testing import connect
 from waypost.wire.definitions import Implementation
-from waypost.wire.versions import LATEST_LEGACY
+from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 
 async def distant(hub: Hub) -> LegacySession:
@@ -112,3 +113,21 @@ async def test_a_list_that_does_not_exist_cannot_change() -> None:
 def only(peer: Peer) -> LegacySession:
     (session,) = peer.hub.engine.sessions
     return session
+
+
+@pytest.mark.parametrize("version", [LATEST_LEGACY, V2026_07_28])
+@asynchronous
+async def test_a_value_that_cannot_be_stored_is_refused_over_transports_that_store_nothing(version: str) -> None:
+    hub = Hub("hub", version="1")
+
+    @hub.tool
+    async def keep(ctx: Context) -> str:
+        """Keep something."""
+        with pytest.raises(StoreError, match="cannot be stored as JSON"):
+            await ctx.session.put("bad", object())
+        await ctx.session.put("pair", (1, 2))
+        return str(ctx.session.assigns["pair"])
+
+    async with connect(hub, version=version) as client:
+        assert (await client.call_tool("keep"))["content"][0]["text"] == "[1, 2]"
+    await hub.stop()

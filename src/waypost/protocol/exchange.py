@@ -18,6 +18,7 @@ from waypost.capabilities.questions import Question
 from waypost.errors import CapabilityNotSupported, InvalidParams, shorten
 from waypost.loops import maybe_await, running_task
 from waypost.protocol.responses import KEY_REVOKED, Response
+from waypost.stores.database import from_json, to_json
 from waypost.wire import messages
 from waypost.wire.definitions import Implementation
 from waypost.wire.messages import Message, RequestId
@@ -211,6 +212,10 @@ class RequestSession(Session):
         super().__init__(f"request-{exchange.request_id}", exchange.client_info, exchange.client_capabilities)
         self._exchange = exchange
 
+    async def put(self, key: str, value: Any) -> None:
+        """Keep a value until the request ends."""
+        await super().put(*to_stored(key, value))
+
     async def notify_changed(self, kind: ListKind) -> None:
         """Nothing to send: such a client's lists do not depend on the request."""
         check_list(kind)
@@ -231,6 +236,15 @@ class RequestSession(Session):
 
     async def send_resource_updated(self, uri: str, timestamp: Any = None) -> None:
         """Nothing to send: such a client listens for updates on another stream."""
+
+
+def to_stored(key: str, value: Any) -> tuple[str, Any]:
+    """A value of a session as it is read after the session was recovered; raises `StoreError` if it has no JSON.
+
+    Sessions that are never stored use it too, so that a tool works over every transport or over none.
+    """
+    ((key, value),) = from_json(to_json({key: value})).items()
+    return key, value
 
 
 def level_number(level: str) -> int:

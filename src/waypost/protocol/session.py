@@ -29,10 +29,16 @@ from waypost.capabilities.questions import (
 )
 from waypost.errors import NoAnswer, RemoteError, WaypostError
 from waypost.execution.tracing import span
-from waypost.protocol.exchange import Exchange, apply_key_changes, level_number, log_message, progress_message
+from waypost.protocol.exchange import (
+    Exchange,
+    apply_key_changes,
+    level_number,
+    log_message,
+    progress_message,
+    to_stored,
+)
 from waypost.protocol.relay import Liveness
 from waypost.protocol.streams import SessionStreams, StreamHost
-from waypost.stores.database import from_json, to_json
 from waypost.stores.sessions import SessionRecord
 from waypost.wire import downgrade, messages
 from waypost.wire.definitions import Implementation
@@ -270,10 +276,7 @@ class LegacySession(Session):
 
     async def put(self, key: str, value: Any) -> None:
         """Keep a value with the session, also when it is recovered."""
-        # A recovered session gets its values from JSON: all but attached ones do from the start, to be read the same.
-        if not self.is_attached:
-            ((key, value),) = from_json(to_json({key: value})).items()
-        await super().put(key, value)
+        await super().put(*to_stored(key, value))
         self.saved.unsaved_keys.add(key)
         await self.save()
 
