@@ -263,7 +263,7 @@ async def test_cancellations_and_timeouts_are_replayed_too() -> None:
     timed = {**FLOW, "timeoutMs": 1, "onTimeout": {"target": "done"}}
     async with bench(timed, plain=FLOW) as found:
         view = await found.start(by=ANN)
-        while (await found.get(view, ANN))["status"] != "succeeded":
+        while (await found.get(view, ANN))["status"] != "timed_out":
             pass
         runs = Runs(found.engine, found.hub.store)
         data = (await runs.show(view.id, detached_caller(ANN, view.id))).data

@@ -140,7 +140,7 @@ def test_a_timeout_leads_out_of_a_dead_end() -> None:
     states = {"a": {"transitions": {"go": {"target": "c", "guards": expr("false")}}}, "late": END, "c": END}
     report = walked(states, timeoutMs=1000, onTimeout={"target": "late"})
     assert (report.dead_ends, report.never_reached) == ([], ["c"])
-    assert report.endings == {"succeeded": 200}
+    assert report.endings == {"failed": 200}
 
 
 def test_unreached_states_and_untaken_transitions_are_reported_with_the_reason() -> None:
