@@ -214,7 +214,10 @@ class StdioSender:
 
 
 class WorkerSender:
-    """Messages of a worker as WebSocket frames, each as it is; a call behind each batch shows that it was read."""
+    """Messages of a worker as WebSocket frames, each as it is; a call behind each batch shows that it was read.
+
+    The worker answers the calls of its functions with its next batch: those that it left open would wait for an hour.
+    """
 
     def __init__(self, port: int) -> None:
         self._socket = _Socket(port)
@@ -226,6 +229,7 @@ class WorkerSender:
         head = self._socket.read_until(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 101"), head
         self._number = 0
+        self._results: list[bytes] = []
         self.answered: list[Answer] = []
 
     def send(self, messages: Sequence[bytes]) -> list[Answer]:
@@ -234,13 +238,18 @@ class WorkerSender:
         self._number += 1
         mark = f"probe-{self._number}"
         call = {"type": "invokefunction", "function_id": "engine::workers::list", "invocation_id": mark, "data": {}}
-        self._socket.send(b"".join(map(frame, (*messages, json.dumps(call).encode()))))
+        self._socket.send(b"".join(map(frame, (*self._results, *messages, json.dumps(call).encode()))))
+        self._results = []
         while True:
             opcode, payload = self._read()
             if opcode == 8:
                 raise Gone(f"closed: {payload[:200]!r}")
             if mark.encode() in payload:
                 return self.answered
+            if payload.startswith(b'{"type":"invokefunction"'):
+                called = json.loads(payload, parse_int=float).get("invocation_id")  # an integer may be of any length
+                result = {"type": "invocationresult", "invocation_id": called, "result": None}
+                self._results.append(json.dumps(result).encode())
             self.answered.append(Answer(0, payload))
 
     def send_raw(self, data: bytes) -> None:
