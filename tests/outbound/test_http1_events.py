@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from waypost.outbound.http1 import EventStream, TooLarge
@@ -38,6 +38,12 @@ def test_events_are_found_byte_by_byte(line_end: bytes) -> None:
     data = STREAM.replace(b"\n", line_end)
 
     assert found([bytes([byte]) for byte in data]) == FOUND
+
+
+@example([b"data:x", b"\r", b"\n", b"\n"])
+@given(st.lists(st.sampled_from([b"data:x", b"\r", b"\n", b"\r\n", b""])))
+def test_line_ends_of_all_kinds_give_the_same_events_in_one_piece_or_in_many(pieces: list[bytes]) -> None:
+    assert found(pieces) == found([b"".join(pieces)])
 
 
 @given(st.lists(st.binary(max_size=30)))

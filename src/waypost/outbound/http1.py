@@ -643,9 +643,11 @@ class EventStream:
 
     def _unify_line_ends(self, piece: bytes) -> bytes:
         """The bytes with line feeds only; the two bytes of one line end may arrive in different pieces."""
+        if not piece:
+            return piece
         if self._is_after_return:
             piece = piece.removeprefix(b"\n")
-        self._is_after_return = piece.endswith(b"\r") or (self._is_after_return and not piece)
+        self._is_after_return = piece.endswith(b"\r")
         return piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _take_line(self, line: bytes) -> None:
