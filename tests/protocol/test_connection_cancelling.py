@@ -49,6 +49,33 @@ async def test_a_cancellation_right_after_its_request_is_effective(modern: bool)
 
 @pytest.mark.parametrize("modern", [False, True])
 @asynchronous
+async def test_of_several_requests_with_one_id_the_latest_that_still_runs_is_cancelled(modern: bool) -> None:
+    hub = Hub("twins", version="1")
+    running: list[int] = []
+
+    @hub.tool
+    async def wait(number: int) -> str:
+        """Wait for ever."""
+        running.append(number)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            running.remove(number)
+        return "never"
+
+    make = stateless if modern else request
+    async with in_session(hub) as peer:
+        for number in (1, 2, 3):
+            peer.send(make(1, "tools/call", {"name": "wait", "arguments": {"number": number}}))
+        await until(lambda: len(running) == 3)
+        for left in range(2, -1, -1):
+            peer.send(cancelled(1))
+            await until(lambda left=left: len(running) == left)  # type: ignore[misc]  # mypy infers no type of `left`
+            assert running == [1, 2][:left]
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@asynchronous
 async def test_a_handler_that_outlives_its_cancellation_is_still_not_answered(modern: bool) -> None:
     hub = Hub("stubborn", version="1")
     entered = asyncio.Event()

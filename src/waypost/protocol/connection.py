@@ -12,11 +12,11 @@ from waypost.errors import ProtocolError
 from waypost.loops import running_loop
 from waypost.protocol import legacy, modern
 from waypost.protocol.engine import Engine
-from waypost.protocol.exchange import Exchange, cancel
+from waypost.protocol.exchange import Exchange, RunningRequests, cancel
 from waypost.protocol.legacy import Batch
 from waypost.protocol.session import LegacySession
 from waypost.wire import messages
-from waypost.wire.messages import Message, RequestId
+from waypost.wire.messages import Message
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 _CANCEL_TIMEOUT_S: Final = 1.0
@@ -31,7 +31,7 @@ class Connection:
         self._max_depth = engine.settings.limits.json_depth
         self._write = write
         self._session: LegacySession | None = None
-        self._modern_requests: dict[RequestId, Exchange] = {}
+        self._modern_requests = RunningRequests()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._listening: set[asyncio.Task[Any]] = set()
         self._waiting: list[bytes] | None = None
@@ -54,7 +54,8 @@ class Connection:
         elif modern.is_modern_request(message):
             exchange = Exchange(message.id, V2026_07_28, self)  # type: ignore[arg-type]  # requests have one
             # Entered before its task runs: the next line of the client's input may cancel it.
-            self._modern_requests[exchange.request_id] = exchange
+            if self._modern_requests.setdefault(exchange.request_id, exchange) is not exchange:
+                self._modern_requests.enter_again(exchange)
             task = self._spawn(self._answer_modern(message, exchange))
             if message.method == _LISTEN:
                 self._listening.add(task)
@@ -66,7 +67,9 @@ class Connection:
             self._write(legacy.answer_without_session(message).payload)
         else:
             exchange = legacy.make_exchange(self._session, message, self)
-            self._session.running[exchange.request_id] = exchange
+            running = self._session.running
+            if running.setdefault(exchange.request_id, exchange) is not exchange:
+                running.enter_again(exchange)
             self._spawn(self._answer_legacy(self._session, message, exchange))
 
     async def finish(self, within: float) -> None:
@@ -82,7 +85,7 @@ class Connection:
             task.cancel()
         if running:
             _, running = await asyncio.wait(running, timeout=_CANCEL_TIMEOUT_S)
-        self._modern_requests.clear()
+        self._modern_requests.take_all()
         if self._session is not None:
             self._engine.sessions.close(self._session, "disconnected")
         return not running
@@ -121,9 +124,10 @@ class Connection:
             if outcome is not None:
                 self._write(outcome.payload)
         finally:
-            # A client may have used the id again meanwhile: then the entry belongs to the later request.
             if self._modern_requests.get(exchange.request_id) is exchange:
                 del self._modern_requests[exchange.request_id]
+            else:
+                self._modern_requests.leave_displaced(exchange)
 
     def _receive_one_way(self, message: Message) -> None:
         if message.method == "notifications/cancelled":

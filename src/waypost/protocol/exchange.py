@@ -280,13 +280,56 @@ def progress_message(token: int | str, value: float, total: float | None, messag
     return messages.notification("notifications/progress", params)
 
 
-def cancel(running: Mapping[RequestId, Exchange], message: Message) -> bool:
+class RunningRequests(dict[RequestId, Exchange]):
+    """The requests of a client in flight, by id; a dict, so that entering and leaving cost the usual request no call.
+
+    A client may use an id again before it has the first response. The id stands for the later request then, but the
+    earlier one must end with its key and its session all the same.
+    """
+
+    __slots__ = ("_displaced",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._displaced: dict[Exchange, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(len(self) or self._displaced)
+
+    def enter_again(self, exchange: Exchange) -> None:
+        """Give an id that is in use to a request, unless that had the id before and a later one has it now."""
+        if exchange not in self._displaced:
+            self._displaced[self[exchange.request_id]] = None
+            self[exchange.request_id] = exchange
+
+    def leave_displaced(self, exchange: Exchange) -> None:
+        """Remove a request whose id a later one has, or had."""
+        self._displaced.pop(exchange, None)
+
+    def find(self, request_id: RequestId) -> Exchange | None:
+        """The request with that id; of several, the latest that still runs."""
+        latest = self.get(request_id)
+        return latest or next((one for one in reversed(self._displaced) if one.request_id == request_id), None)
+
+    def all(self) -> list[Exchange]:
+        """All of them, also those whose id a later one has."""
+        return [*self.values(), *self._displaced]
+
+    def take_all(self) -> list[Exchange]:
+        """Remove all of them, and return them."""
+        taken = self.all()
+        self.clear()
+        self._displaced.clear()
+        return taken
+
+
+def cancel(running: RunningRequests, message: Message) -> bool:
     """Cancel the request that `notifications/cancelled` names; false if it does not run here."""
     try:
         given = message.read(Cancelled)
     except InvalidParams:
         return True  # it names no request, so none runs elsewhere
-    exchange = None if given.request_id is UNSET else running.get(given.request_id)
+    exchange = None if given.request_id is UNSET else running.find(given.request_id)
     if exchange is not None:
         exchange.cancel()
     return exchange is not None

@@ -86,7 +86,9 @@ def _downgrade_info(info: Implementation, version: str) -> Implementation:
 async def answer(engine: Engine, session: LegacySession, message: Message, exchange: Exchange) -> Response | None:
     """The response to a request of a session, error or not; `None` if its client cancelled it."""
     request_id = exchange.request_id
-    session.running[request_id] = exchange
+    running = session.running
+    if running.setdefault(request_id, exchange) is not exchange:
+        running.enter_again(exchange)
     try:
         exchange.begin()
         name: str = message.method  # type: ignore[assignment]  # requests have one
@@ -105,9 +107,10 @@ async def answer(engine: Engine, session: LegacySession, message: Message, excha
     finally:
         # A task that the handler left behind may go on to report progress, and none may follow the response.
         exchange.outlet = CLOSED_OUTLET
-        # A client may have used the id again meanwhile: then the later request can still be cancelled.
-        if session.running.get(request_id) is exchange:
-            del session.running[request_id]
+        if running.get(request_id) is exchange:
+            del running[request_id]
+        else:
+            running.leave_displaced(exchange)
     # A client that cancelled waits for no response; one whose session ended, or whose key was revoked, does.
     is_session_over = session.ended and not exchange.revoked
     return SESSION_ENDED.to_response(request_id) if is_session_over else exchange.cancelled_response()

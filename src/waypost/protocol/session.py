@@ -31,6 +31,7 @@ from waypost.errors import NoAnswer, RemoteError, WaypostError
 from waypost.execution.tracing import span
 from waypost.protocol.exchange import (
     Exchange,
+    RunningRequests,
     apply_key_changes,
     level_number,
     log_message,
@@ -42,7 +43,7 @@ from waypost.protocol.streams import SessionStreams, StreamHost
 from waypost.stores.sessions import SessionRecord
 from waypost.wire import downgrade, messages
 from waypost.wire.definitions import Implementation
-from waypost.wire.messages import Message, RequestId, decode
+from waypost.wire.messages import Message, decode
 from waypost.wire.versions import V2025_11_25, at_least
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ class LegacySession(Session):
         self.log_level = DEFAULT_LOG_LEVEL
         self.calls = ClientCalls(streams.liveness)
         self.subscriptions: set[str] = set()
-        self.running: dict[RequestId, Exchange] = {}
+        self.running = RunningRequests()
         self.tasks: set[str] = set()
         self.ended = False
         self.last_seen = time.monotonic()
@@ -396,12 +397,12 @@ class LegacySession(Session):
 
     def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
         """End the requests and the stream of refused keys and tokens; with another one, a client reopens the stream."""
-        apply_key_changes(list(self.running.values()), changes)
+        apply_key_changes(self.running.all(), changes)
         self.streams.general.release_reader_of(changes)
 
     def principals_in_use(self) -> list[Principal]:
         """The principals of its requests in flight, and of the client that reads its general stream."""
-        principals = [exchange.principal for exchange in self.running.values()]
+        principals = [exchange.principal for exchange in self.running.all()]
         reader = self.streams.general.reader_principal
         return principals if reader is None else [*principals, reader]
 
@@ -415,8 +416,7 @@ class LegacySession(Session):
         self.ended = True
         self.release()
         self.streams.forget()
-        stopped = list(self.running.values())
-        self.running.clear()
+        stopped = self.running.take_all()
         for exchange in stopped:
             if is_revoked:
                 exchange.revoke()

@@ -19,6 +19,7 @@ from waypost.capabilities.principals import Principal
 from waypost.identity import Authentication, Key, digest
 from waypost.identity.keys import KeyChange
 from waypost.protocol.engine import Engine
+from waypost.protocol.legacy import SESSION_ENDED
 from waypost.protocol.responses import KEY_REVOKED
 from waypost.wire.versions import LEGACY
 
@@ -135,6 +136,27 @@ async def test_a_long_call_of_a_session_ends_with_its_key() -> None:
 
         assert (await ended(call)).messages()[-1]["error"]["message"] == KEY_REVOKED.message
         assert stopped.is_set()
+
+
+@asynchronous
+async def test_calls_with_one_id_all_end_with_their_key_and_with_their_session() -> None:
+    """The latest call of an id must not hide an earlier one, or a client could keep it from ending."""
+    for by_key in (True, False):
+        hub = with_keys()
+        async with served(hub) as (web, _):
+            writer = await sign_in(web, WRITER)
+            calls = []
+            for _ in range(3):
+                calls.append(writer.open(request(2, "tools/call", WAIT)))
+                await calls[-1].event()
+
+            if by_key:
+                keys(hub).keys.revoke("writer")
+            else:
+                assert (await writer.delete()).status == 204
+
+            ends = [(await ended(call)).messages()[-1]["error"]["message"] for call in calls]
+            assert ends == [KEY_REVOKED.message if by_key else SESSION_ENDED.message] * 3
 
 
 @asynchronous
