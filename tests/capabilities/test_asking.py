@@ -32,6 +32,7 @@ NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required"
         ({"elicitation": {}}, {"elicitation": {"form": {}}}),
         ({"elicitation": {"form": {}}}, {"elicitation": {"form": {}}}),
         ({"elicitation": {"form": {}, "url": {}}}, {"elicitation": {"url": {}}}),
+        ({"elicitation": {"form": None, "url": None}}, {"elicitation": {"form": {}}}),
         ({}, {}),
     ],
 )
@@ -49,6 +50,13 @@ def test_a_question_that_the_client_supports_is_allowed(offered: dict[str, Any],
         ({}, {"elicitation": {"form": {}}}),
         ({"elicitation": {}}, {"elicitation": {"url": {}}}),
         ({"elicitation": {"url": {}}}, {"elicitation": {"form": {}}}),
+        ({"elicitation": {"form": {}, "url": None}}, {"elicitation": {"url": {}}}),
+        ({"elicitation": 5}, {"elicitation": {"form": {}}}),
+        ({"elicitation": True}, {"elicitation": {"form": {}}}),
+        ({"elicitation": "form"}, {"elicitation": {"form": {}}}),
+        ({"elicitation": ["form"]}, {"elicitation": {"form": {}}}),
+        ({"sampling": 5}, {"sampling": {}}),
+        ({"roots": None}, {"roots": {}}),
     ],
 )
 def test_a_question_that_the_client_does_not_support_is_refused(

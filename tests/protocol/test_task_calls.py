@@ -77,12 +77,28 @@ async def test_without_the_extension_an_optional_task_is_a_plain_call_and_a_requ
         assert error.data == {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
 
 
+@pytest.mark.parametrize("task", [{"ttl": 1000, "pollInterval": 5}, {"ttl": "long"}, "task", None])
 @asynchronous
-async def test_a_stateless_client_cannot_ask_for_a_task() -> None:
+async def test_a_stateless_client_cannot_ask_for_a_task(task: Any) -> None:
     hub, _ = busy_hub()
     async with served(hub) as client:
-        result = await client.request("tools/call", {"name": "plain", "task": {"ttl": 1000, "pollInterval": 5}})
+        result = await client.request("tools/call", {"name": "plain", "task": task})
         assert (result["resultType"], result.text) == ("complete", "plain")
+
+
+@pytest.mark.parametrize(
+    "declared", [None, 5, True, [], [TASKS_EXTENSION], TASKS_EXTENSION, {}, {TASKS_EXTENSION: None}], ids=str
+)
+@asynchronous
+async def test_only_an_object_with_the_extension_declares_tasks(declared: Any) -> None:
+    hub, _ = busy_hub(task_after=0)
+    meta = {CLIENT_CAPABILITIES: {"extensions": declared}}
+    async with served(hub) as client:
+        result = await client.request("tools/call", {"name": "quick"}, meta=meta)
+        assert (result["resultType"], result.text) == ("complete", "quick")
+        for method, given in (("tools/call", {"name": "job"}), ("tasks/get", {"taskId": "x"})):
+            error = await refusal(client.request(method, given, meta=meta))
+            assert (error.code, error.data) == (-32021, {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
 
 
 @asynchronous

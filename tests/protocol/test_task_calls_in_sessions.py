@@ -45,6 +45,12 @@ async def test_a_session_must_request_a_required_task_and_must_not_request_a_for
         )
         error = await refusal(client.request("tools/call", {"name": "nothing", "task": {}}))
         assert error.code == -32602
+        error = await refusal(client.request("tools/call", {"name": "job", "task": {"ttl": "long"}}))
+        assert (error.code, str(error)) == (
+            -32602,
+            "Invalid params.task: Expected `int | null`, got `str` - at `$.ttl`.",
+        )
+        assert (await client.request("tools/call", {"name": "plain", "task": None})).text == "plain"
 
 
 @asynchronous

@@ -67,11 +67,20 @@ class Root(msgspec.Struct, frozen=True):
 def check_supported(capabilities: Mapping[str, Any], needs: Mapping[str, Any]) -> None:
     """Raise `CapabilityNotSupported` for a request that the client did not declare it can answer."""
     for name, inner in needs.items():
-        offered = capabilities.get(name)
-        if name == "elicitation" and offered is not None and not offered:
-            offered = {"form": {}}  # a client that declares no mode supports forms: there were no others once
-        if offered is None or (isinstance(inner, dict) and any(key not in offered for key in inner)):
+        if not is_declared(capabilities, name, *inner):
             raise CapabilityNotSupported({name: inner})
+
+
+def is_declared(capabilities: Mapping[str, Any], name: str, *inner: str) -> bool:
+    """Whether a client declared a capability and these parts of it; what is no object declares nothing."""
+    offered = capabilities.get(name)
+    if not isinstance(offered, Mapping):
+        return False
+    # Some clients write each field that they leave out as null.
+    declared = {key for key, value in offered.items() if value is not None}
+    if name == "elicitation" and not declared:
+        declared = {"form"}  # a client that declares no mode supports forms: there were no others once
+    return declared.issuperset(inner)
 
 
 def form_question(message: str, schema: dict[str, Any], key: str | None, within: float) -> Question:

@@ -71,7 +71,7 @@ async def call_tool(engine: Engine, given: params.CallTool, exchange: Exchange) 
     """`tools/call`"""
     # Most hubs have no tool that runs as a task; their calls are spared this lookup, which the pipeline repeats.
     tool = engine.registry.find_tool(given.name) if engine.registry.tools.tasked else None
-    is_asked = tool is not None and (tool.mcp.task != "forbidden" or given.task is not UNSET)
+    is_asked = tool is not None and (tool.mcp.task != "forbidden" or given.task is not None)
     # A tool that the caller may not see must not show by how it runs; the pipeline refuses it.
     if (
         tool is not None

@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability
-from waypost.capabilities.questions import InputNeeded, Question
+from waypost.capabilities.questions import InputNeeded, Question, is_declared
 from waypost.errors import CapabilityNotSupported, InvalidParams, MethodNotFound, NoAnswer, StoreUnavailable
 from waypost.loops import maybe_await
 from waypost.protocol.engine import Engine
@@ -129,18 +129,18 @@ def may_be_task(tool: Capability, given: params.CallTool, exchange: Exchange) ->
     """Whether this call may become a task; an error where it has to and cannot, or is asked to and cannot."""
     mode = tool.mcp.task
     if versions.is_modern(exchange.version):
-        declared = TASKS_EXTENSION in exchange.client_capabilities.get("extensions", {})
-        if mode == "required" and not declared:
-            raise CapabilityNotSupported({"extensions": {TASKS_EXTENSION: {}}})
-        return declared and mode != "forbidden"
+        if mode == "required":
+            require_extension(exchange)
+        return mode != "forbidden" and _has_extension(exchange)
     # Among the versions with sessions, only 2025-11-25 has tasks.
     if exchange.version != versions.V2025_11_25:
         return False
-    if mode == "required" and given.task is UNSET:
+    is_asked = given.task is not None
+    if mode == "required" and not is_asked:
         raise MethodNotFound(f"Tool {given.name} only runs as a task; call it with params.task.")
-    if mode == "forbidden" and given.task is not UNSET:
+    if mode == "forbidden" and is_asked:
         raise MethodNotFound(f"Tool {given.name} does not run as a task; call it without params.task.")
-    return given.task is not UNSET
+    return is_asked
 
 
 async def call_as_task(
@@ -180,7 +180,7 @@ async def _start_in_session(
     engine: Engine, tool: Capability, given: params.CallTool, exchange: Exchange, call: Call
 ) -> Answer:
     session = session_of(exchange)
-    ttl = None if given.task is UNSET else given.task.ttl
+    ttl = given.read_task().ttl
     again = _to_repeatable(tool, given, exchange, session.id)
     task = await engine.tasks.start(exchange.principal, exchange.version, ttl, session.id, again)
     # The request is answered now, so the work needs an exchange of its own; the session does not expire meanwhile.
@@ -239,8 +239,12 @@ _PAGE_SIZE: Final = 100
 
 def require_extension(exchange: Exchange) -> None:
     """Refuse a client that did not declare the tasks extension."""
-    if TASKS_EXTENSION not in exchange.client_capabilities.get("extensions", {}):
+    if not _has_extension(exchange):
         raise CapabilityNotSupported({"extensions": {TASKS_EXTENSION: {}}})
+
+
+def _has_extension(exchange: Exchange) -> bool:
+    return is_declared(exchange.client_capabilities, "extensions", TASKS_EXTENSION)
 
 
 async def get_task(engine: Engine, given: params.TaskId, exchange: Exchange) -> Answer:

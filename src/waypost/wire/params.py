@@ -88,7 +88,15 @@ class CallTool(Round, kw_only=True):
 
     name: str
     arguments: dict[str, Any] | None = None
-    task: TaskRequest | UnsetType = UNSET
+    # Only 2025-11-25 has it: all other versions ignore it, whatever it is.
+    task: Any = None
+
+    def read_task(self) -> TaskRequest:
+        """What `task` asks for; `InvalidParams` if it is malformed."""
+        try:
+            return msgspec.convert(self.task, TaskRequest)
+        except msgspec.ValidationError as error:
+            raise InvalidParams(f"Invalid params.task: {error}.") from None
 
 
 class TaskId(Params, kw_only=True):
