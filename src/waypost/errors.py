@@ -43,7 +43,7 @@ Each is translated for the wire in one place per edge: `protocol/responses.py` f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 MAX_ECHOED_CHARACTERS: Final = 200
@@ -250,6 +250,13 @@ class RemoteError(WaypostError):
         self.code = code
         self.data = data
         self.status = status
+
+    @classmethod
+    def from_wire(cls, error: Mapping[str, Any]) -> RemoteError:
+        """The error of a JSON-RPC response, with fields that may be missing or malformed."""
+        code = error.get("code")
+        code = code if isinstance(code, int) else 0
+        return cls(str(error.get("message") or f"error {code} without a message"), code, error.get("data"))
 
 
 class StoreError(WaypostError):

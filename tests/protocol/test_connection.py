@@ -244,6 +244,36 @@ async def test_a_malformed_answer_of_a_client_fails_only_the_question(answer: by
         assert answers[0] not in ("accept", "decline", "cancel")
 
 
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (b'"result":{"action":"decline"},"error":null', "decline"),
+        (b'"result":null,"error":{"code":-1,"message":"no"}', "an error: no"),
+        (b'"error":{"code":-1}', "an error: error -1 without a message"),
+        (b'"error":"no"', "an error: error 0 without a message"),
+        (b'"error":null', "an error: error 0 without a message"),
+    ],
+)
+@asynchronous
+async def test_an_answer_of_a_client_may_have_null_where_it_says_nothing(answer: bytes, outcome: str) -> None:
+    hub = Hub("asking", version="1")
+
+    @hub.tool
+    async def ask(ctx: Context) -> str:
+        """Ask."""
+        return (await ctx.elicit("Well?", {"type": "object", "properties": {"a": {"type": "string"}}})).action
+
+    async with connected(hub) as peer:
+        opening = initialization()
+        opening["params"]["capabilities"] = {"elicitation": {}}
+        await peer.result(opening)
+        peer.send(request(1, "tools/call", call("ask")))
+        question = await peer.first(lambda message: message.get("method") == "elicitation/create")
+        peer.send(b'{"jsonrpc":"2.0","id":%b,%b}' % (json.dumps(question["id"]).encode(), answer))
+        text = (await peer.response(1))["result"]["content"][0]["text"]
+        assert text == outcome or text == f"The client answered elicitation/create with {outcome}"
+
+
 @asynchronous
 async def test_a_second_initialize_replaces_the_session() -> None:
     waiting = Waiting()

@@ -182,6 +182,30 @@ def test_null_stands_for_no_parameters() -> None:
     assert heard == [{"method": "notifications/tools/list_changed", "params": {}}]
 
 
+def test_null_stands_for_no_error() -> None:
+    async def scenario() -> None:
+        client = Client(link := ScriptedLink(lambda message: [{**result(message, {"tools": []}), "error": None}]))
+        await link.open(client.receive)
+        assert await client.list_tools() == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [({"code": -7}, -7, "error -7 without a message"), ({"code": "x", "message": ""}, 0, "error 0")],
+)
+def test_an_error_without_a_message_has_one(error: dict[str, Any], code: int, text: str) -> None:
+    async def scenario() -> None:
+        client = Client(link := ScriptedLink(lambda message: [{"jsonrpc": "2.0", "id": message["id"], "error": error}]))
+        await link.open(client.receive)
+        with pytest.raises(RemoteError, match=text) as caught:
+            await client.list_tools()
+        assert caught.value.code == code
+
+    asyncio.run(scenario())
+
+
 def test_a_result_that_cannot_be_decoded_is_an_error_at_once() -> None:
     def answer(message: dict[str, Any]) -> list[Any]:
         return [b'{"jsonrpc": "2.0", "id": %d, "result": {"tools": [], "ttl": 1e999}}' % message["id"]]

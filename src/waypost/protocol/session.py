@@ -13,7 +13,6 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
-from msgspec import UNSET
 
 from waypost.capabilities import questions
 from waypost.capabilities.context import ListKind, Session, check_list
@@ -110,17 +109,13 @@ class ClientCalls:
             # A second answer has its request here, so it is not handed over to other replicas.
             return future is not None
         try:
-            if message.error is UNSET:
+            if not message.is_error:
                 future.set_result(decode(message.result))  # type: ignore[arg-type]  # a response has one of the two
                 return True
-            error = decode(message.error)
+            error = decode(message.error)  # type: ignore[arg-type]  # it has one
         except msgspec.MsgspecError as broken:
             error = {"message": f"The client's answer is malformed: {broken}."}
-        fields = error if isinstance(error, dict) else {}
-        code = fields.get("code")
-        future.set_exception(
-            RemoteError(str(fields.get("message", "")), code if isinstance(code, int) else 0, fields.get("data"))
-        )
+        future.set_exception(RemoteError.from_wire(error if isinstance(error, dict) else {}))
         return True
 
     def fail_all(self) -> None:

@@ -548,14 +548,14 @@ class JsonRpcClient:
         if pending is None or pending[0].done():
             return
         future, convert = pending
+        is_error = message.error is not UNSET and message.is_error
         try:
-            content = decode(cast("Raw", message.result if message.error is UNSET else message.error))
+            content = decode(cast("Raw", message.error if is_error else message.result))
         except MsgspecError:  # as above
             content = None
         if not isinstance(content, dict):
             future.set_exception(RemoteError("The server's response is not MCP.", -32603))
-        elif message.error is not UNSET:
-            code, data = content.get("code", 0), content.get("data")
-            future.set_exception(RemoteError(str(content.get("message", "")), code, data))
+        elif is_error:
+            future.set_exception(RemoteError.from_wire(content))
         else:
             future.set_result(content if convert is None else convert(content))

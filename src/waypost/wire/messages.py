@@ -32,6 +32,11 @@ class Message(msgspec.Struct):
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
 
+    @property
+    def is_error(self) -> bool:
+        """Whether a response is an error; some senders write the one of the two that they leave out as null."""
+        return self.error is not UNSET and (self.result is UNSET or bytes(self.error) != b"null")
+
     def read(self, kind: type[P]) -> P:
         """Its parameters as `kind`; what does not fit is `InvalidParams`."""
         decoder = _DECODERS.get(kind)
