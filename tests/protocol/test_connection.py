@@ -275,6 +275,32 @@ async def test_an_answer_of_a_client_may_have_null_where_it_says_nothing(answer:
 
 
 @asynchronous
+async def test_a_client_may_write_null_for_each_field_that_it_leaves_out() -> None:
+    heard: list[Any] = []
+    hub = Hub("lenient", version="1")
+
+    @hub.tool(input_schema={"type": "object"})
+    async def echo(args: Json) -> Json:
+        """Echo."""
+        return args
+
+    @hub.on("notification")
+    async def note(method: str, params: Any, ctx: Context) -> None:
+        heard.append((method, params))
+
+    async with connected(hub) as peer:
+        opening = initialization()
+        opening["params"] |= {"_meta": None, "capabilities": {"roots": None, "elicitation": None}}
+        opening["params"]["clientInfo"] |= {"title": None, "icons": None}
+        await peer.result(opening)
+        peer.send({"jsonrpc": "2.0", "method": "notifications/initialized", "params": None})
+        assert await peer.result({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": None}) == {}
+        params = {"name": "echo", "arguments": {"a": None}, "task": None, "_meta": {"progressToken": None}}
+        assert (await peer.result(request(2, "tools/call", params)))["structuredContent"] == {"a": None}
+        assert heard == [("notifications/initialized", {})]
+
+
+@asynchronous
 async def test_a_second_initialize_replaces_the_session() -> None:
     waiting = Waiting()
     async with in_session(waiting.hub) as peer:

@@ -72,6 +72,44 @@ def test_wire_names_are_camel_case() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "given", "same"),
+    [
+        (params.Params, None, {}),
+        (params.List, {"_meta": None, "cursor": None}, {}),
+        (params.CallTool, {"name": "a", "_meta": {"progressToken": None}}, {"name": "a", "_meta": {}}),
+        (
+            params.CallTool,
+            {"name": "a", "_meta": None, "arguments": {"b": None, "c": {"d": None}}},
+            {"name": "a", "arguments": {"b": None, "c": {"d": None}}},
+        ),
+        (
+            params.Initialize,
+            {
+                "_meta": None,
+                "protocolVersion": "x",
+                "capabilities": {"roots": None},
+                "clientInfo": {"name": "c", "version": "1", "title": None, "icons": None},
+            },
+            {"protocolVersion": "x", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}},
+        ),
+        (
+            params.Complete,
+            {"ref": {"type": "t", "name": None, "uri": "u"}, "argument": {"name": "a", "value": ""}, "context": None},
+            {"ref": {"type": "t", "uri": "u"}, "argument": {"name": "a", "value": ""}},
+        ),
+        (
+            params.Listen,
+            {"notifications": {"toolsListChanged": None, "taskIds": None}},
+            {"notifications": {}},
+        ),
+    ],
+)
+def test_null_stands_for_a_field_that_is_left_out(kind: type[params.Params], given: Any, same: Any) -> None:
+    """Some clients write all of their optional fields; in the arguments of a tool, null is a value."""
+    assert read(kind, given) == read(kind, same)
+
+
+@pytest.mark.parametrize(
     ("kind", "given"),
     [
         (params.Initialize, {}),
@@ -87,8 +125,15 @@ def test_wire_names_are_camel_case() -> None:
         (params.Params, {"_meta": {"progressToken": 1.5}}),
         (params.Params, {"_meta": []}),
         (params.Params, []),
-        (params.Params, None),
         (params.Params, "x"),
+        (params.CallTool, None),
+        (params.CallTool, {"name": None}),
+        (
+            params.Initialize,
+            {"protocolVersion": "x", "capabilities": None, "clientInfo": {"name": "c", "version": "1"}},
+        ),
+        (params.Initialize, {"protocolVersion": "x", "capabilities": {}, "clientInfo": {"name": "c", "version": None}}),
+        (params.Cancelled, {"requestId": 1.5, "reason": None}),
     ],
 )
 def test_params_that_do_not_fit_are_invalid(kind: type[params.Params], given: Any) -> None:

@@ -135,7 +135,7 @@ def receive(engine: Engine, session: LegacySession, message: Message, outlet: Ou
         return session.calls.resolve(message)
     is_known = message.method != "notifications/cancelled" or cancel(session.running, message)
     if engine.hooks["notification"] is not None:
-        given = {} if message.params is UNSET else decode(message.params)
+        given = {} if message.params is UNSET else decode(message.params) or {}
         context = engine.context(make_exchange(session, message, outlet))
         engine.background(_notify_hook(engine, session, message.method, given, context))
     return is_known

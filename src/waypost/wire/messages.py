@@ -45,8 +45,35 @@ class Message(msgspec.Struct):
         try:
             decoded: P = decoder.decode(b"{}" if self.params is UNSET else self.params)
         except msgspec.ValidationError as error:
+            if (without_nulls := self._read_without_nulls(kind)) is not None:
+                return without_nulls
             raise InvalidParams(f"Invalid params: {error}.") from None
         return decoded
+
+    def _read_without_nulls(self, kind: type[P]) -> P | None:
+        """Its parameters as `kind` for a sender that writes each field that it leaves out as null; else `None`."""
+        if self.params is UNSET or b"null" not in bytes(self.params):
+            return None
+        try:
+            return msgspec.convert(_drop_nulls(decode(self.params)), kind)
+        except msgspec.MsgspecError:
+            return None
+
+
+_FREE_FORM: Final = ("arguments", "inputResponses")
+"""Parameters in which null is a value."""
+
+
+def _drop_nulls(given: Any) -> Any:
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        return given
+    return {
+        name: _drop_nulls(value) if isinstance(value, dict) and name not in _FREE_FORM else value
+        for name, value in given.items()
+        if value is not None
+    }
 
 
 class _Identified(msgspec.Struct):
