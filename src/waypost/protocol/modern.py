@@ -125,7 +125,7 @@ def admit(
         # The envelope is checked first, as the specification orders; wrong parameters are reported after it.
         given, problem = message.read(params.Params), error
     if given.meta is UNSET or given.meta.protocol_version is UNSET:
-        named = (headers or {}).get(VERSION, b"").decode("latin-1")
+        named = decode_header((headers or {}).get(VERSION, b""), VERSION)
         if named and named not in engine.profile.versions:
             raise _unsupported_version(engine, named)
         raise InvalidParams(f"params._meta must carry {PROTOCOL_VERSION}.")

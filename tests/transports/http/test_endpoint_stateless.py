@@ -10,7 +10,7 @@ from tests.protocol.conftest import Json, assorted_hub, asynchronous, cancelled,
 from tests.transports.http.conftest import ADD, BOTH, Headers, browsing, code, routing
 from waypost import Context, Hub
 from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from waypost.wire.versions import V2026_07_28
+from waypost.wire.versions import V2025_11_25, V2026_07_28
 
 CALL = stateless("r", "tools/call", ADD)
 UNKNOWN_VERSION = stateless("r", "tools/call", ADD, **{PROTOCOL_VERSION: "v999"})
@@ -117,6 +117,17 @@ async def test_a_missing_envelope_is_found_before_a_repeated_header() -> None:
     async with browsing(assorted_hub()) as web:
         call = await web.open("POST", json.dumps(message).encode(), pairs).done()
         assert (call.status, code(call)) == (400, -32602)
+
+
+@pytest.mark.parametrize("version", [V2026_07_28, V2025_11_25])
+@asynchronous
+async def test_a_repeated_version_is_named_as_such_also_without_an_envelope(version: str) -> None:
+    pairs = [("host", "localhost"), ("content-type", "application/json"), ("mcp-method", "tools/list")]
+    pairs += [("mcp-protocol-version", version)] * 2
+    async with browsing(assorted_hub()) as web:
+        call = await web.open("POST", json.dumps(request("r", "tools/list", {})).encode(), pairs).done()
+        assert (call.status, code(call), call.json["id"]) == (400, -32020, "r")
+        assert call.json["error"]["message"] == "The header mcp-protocol-version is given more than once."
 
 
 @pytest.mark.parametrize(
