@@ -1,6 +1,7 @@
 """The response to each request, and the era it belongs to."""
 
 import base64
+import gzip
 import json
 import time
 from typing import Any
@@ -84,6 +85,20 @@ async def test_a_body_that_is_not_a_message_is_400_in_every_era(
         call = await web.post(body, {"mcp-protocol-version": version})
         assert call.status == 400
         assert code(call) == expected
+
+
+@pytest.mark.parametrize("version", [None, LATEST_LEGACY, V2026_07_28])
+@pytest.mark.parametrize("batch", [False, True])
+@asynchronous
+async def test_a_compressed_body_is_refused_for_its_coding(version: str | None, batch: bool) -> None:
+    async with browsing(assorted_hub()) as web:
+        # Begins like a batch, for which bodies are looked at before they are parsed.
+        body = b"[\x1f\x8b" if batch else gzip.compress(json.dumps(request(1, "ping")).encode())
+        call = await web.post(body, {"mcp-protocol-version": version, "content-encoding": "gzip"})
+        assert (call.status, call.headers["accept-encoding"]) == (415, "identity")
+        assert call.json["error"]["message"] == "Content-Encoding gzip is not supported; send the body as it is."
+        call = await web.post(b"no JSON", {"mcp-protocol-version": version, "content-encoding": "Identity"})
+        assert (call.status, code(call)) == (400, -32700)
 
 
 @asynchronous

@@ -13,7 +13,15 @@ import msgspec
 from msgspec import UNSET
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
-from waypost.errors import Busy, InvalidRequest, NoHolder, ParseError, ProtocolError, StoreUnavailable
+from waypost.errors import (
+    Busy,
+    InvalidRequest,
+    NoHolder,
+    ParseError,
+    ProtocolError,
+    StoreUnavailable,
+    shorten,
+)
 from waypost.execution.limits import Ticker, ticker
 from waypost.protocol import legacy, modern
 from waypost.protocol.engine import Engine
@@ -307,7 +315,7 @@ class Endpoint:
         try:
             message = messages.parse(body, self._max_depth)
         except ProtocolError as error:
-            return await _send_malformed(send, error, body)
+            return await _send_malformed(send, error, body, headers)
         # The header is missing, but the body is of 2026-07-28: that era refuses it and says so.
         if version is None and message.id is not UNSET and modern.is_modern_request(message):
             return await self._answer_modern(receive, send, headers, principal, message)
@@ -321,7 +329,7 @@ class Endpoint:
             if message.method is UNSET:
                 raise InvalidRequest("Only requests and notifications may be posted.")
         except ProtocolError as error:
-            return _send_malformed(send, error, body)
+            return _send_malformed(send, error, body, headers)
         if message.id is UNSET:
             return respond(send, 202, headers=())
         return self._answer_modern(receive, send, headers, principal, message)
@@ -410,7 +418,7 @@ class Endpoint:
                 return None
             batch = legacy.read_batch(session, parts, self._max_depth)
         except ProtocolError as error:
-            return await _send_malformed(send, error, body)
+            return await _send_malformed(send, error, body, headers)
         for message in batch.one_way:
             if not await self._take_one_way(send, session, message):
                 return None
@@ -525,9 +533,16 @@ async def _release_after_disconnect(
         stream.release(reader)
 
 
-async def _send_malformed(send: Send, error: ProtocolError, body: bytes) -> None:
+async def _send_malformed(send: Send, error: ProtocolError, body: bytes, headers: Mapping[bytes, bytes]) -> None:
+    coding = headers.get(b"content-encoding", _IDENTITY).strip().lower()
+    if coding != _IDENTITY and isinstance(error, ParseError):
+        message = f"Content-Encoding {shorten(coding.decode('latin-1'))} is not supported; send the body as it is."
+        return await refuse(send, 415, message, headers=((b"accept-encoding", _IDENTITY),))
     request_id = None if isinstance(error, ParseError) else messages.find_id(body)
     await respond(send, 400, legacy.error_response(error, request_id, LATEST_LEGACY).payload)
+
+
+_IDENTITY: Final = b"identity"
 
 
 class _Called(msgspec.Struct):
