@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ import waypost
 from tests.capabilities.client import call, listed, new_hub, text
 from waypost import DefinitionError, Result, Text
 from waypost.capabilities.components import is_async
+from waypost.testing import connect
+from waypost.wire.versions import V2025_11_25, V2026_07_28
 
 if TYPE_CHECKING:
     from waypost import Context
@@ -45,6 +48,57 @@ def test_a_signature_is_the_schema_and_a_return_type_the_promise() -> None:
         "outputSchema": {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]},
     }
     assert call(hub, "add", a=1)["structuredContent"] == {"total": 2.0}
+
+
+def test_a_function_that_takes_only_the_context_does_not_get_undeclared_arguments() -> None:
+    """Some clients send a made-up argument to each tool that has none."""
+    hub = new_hub()
+
+    @hub.tool
+    async def alone(ctx: Context) -> str:
+        """By position."""
+        return f"alone {ctx.caller.client_info is not None}"
+
+    @hub.tool
+    def named(*, ctx: Context) -> str:
+        """By name."""
+        return "named"
+
+    class Kit(waypost.Toolkit):
+        @waypost.tool
+        def inside(self, ctx: Context) -> str:
+            """Of a toolkit."""
+            return "inside"
+
+    hub.add(Kit)
+    assert [text(call(hub, name, random_string="dummy")) for name in ("alone", "named", "inside")] == [
+        "alone True",
+        "named",
+        "inside",
+    ]
+
+
+@pytest.mark.parametrize("version", [V2025_11_25, V2026_07_28])
+def test_a_prompt_or_template_that_takes_only_the_context_does_not_get_undeclared_arguments(version: str) -> None:
+    hub = new_hub()
+
+    @hub.prompt
+    async def greeting(ctx: Context) -> str:
+        """Greet."""
+        return "Hello"
+
+    @hub.resource("notes://{name}")
+    async def note(ctx: Context) -> str:
+        """Read."""
+        return "a note"
+
+    async def run() -> None:
+        async with connect(hub, version=version) as client:
+            messages = (await client.get_prompt("greeting", {"tone": "warm"}))["messages"]
+            assert messages[0]["content"]["text"] == "Hello"
+            assert (await client.read_resource("notes://a"))["contents"][0]["text"] == "a note"
+
+    asyncio.run(run())
 
 
 def test_a_registered_function_is_not_changed() -> None:

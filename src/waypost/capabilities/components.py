@@ -194,6 +194,8 @@ class Shape(msgspec.Struct, frozen=True):
         """The function behind the one signature that the pipeline calls."""
         parameter = self.context_parameter
         if self.by_name and parameter is not None:
+            if self.arguments is OPEN:  # it declares no arguments, and clients may send some all the same
+                return lambda _, ctx: function(**{parameter: ctx})
             return lambda arguments, ctx: function(**arguments, **{parameter: ctx})
         if self.by_name:
             return lambda arguments, _: function(**arguments)
