@@ -62,6 +62,18 @@ async def test_a_call_for_later_has_a_receipt_at_once_and_is_made() -> None:
 
 
 @asynchronous
+async def test_a_call_for_later_without_an_id_is_made_and_not_answered() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as owner, wired(hub) as caller:
+        await owner.offer("a::b")
+        await caller.send("invokefunction", function_id="a::b", data=1, **QUEUED)
+        await caller.send("invokefunction", function_id="a::b", data=2, action={"type": "enqueue"})
+        assert (await owner.serve("a::b", "done"))["data"] == 1
+        await caller.settled()
+        assert [frame["type"] for frame in caller.seen] == []
+
+
+@asynchronous
 async def test_a_call_for_later_needs_a_queue() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as caller:

@@ -262,10 +262,12 @@ class CallRunner:
             if len(worker.calls) > MAX_PENDING_CALLS:
                 raise Busy(f"{worker.name} waits for {MAX_PENDING_CALLS} calls already; try again later.")
             answer.result = await make(worker, frame)
-            worker.send(answer)
+            if frame.invocation_id is not None:  # a queued call needs none
+                worker.send(answer)
         except Exception as error:  # a result that is too large to send is an error too
             answer.result, answer.error = UNSET, Raw(encode(to_failure(error)))
-            worker.send(answer)
+            if frame.invocation_id is not None:
+                worker.send(answer)
 
     async def _run_void(self, worker: Worker, frame: InvokeFunction) -> None:
         try:
