@@ -346,10 +346,11 @@ async def test_an_envelope_without_the_header_is_a_mismatch() -> None:
 
 
 @asynchronous
-async def test_an_envelope_under_the_header_of_an_older_version_is_refused() -> None:
+async def test_an_envelope_under_the_header_of_an_older_version_is_a_mismatch() -> None:
     async with browsing(assorted_hub()) as web:
         call = await web.open_modern(stateless(1, "tools/list"), {"mcp-protocol-version": V2025_11_25}).done()
-        assert call.status == 400
+        assert (call.status, code(call), call.json["id"]) == (400, -32020, 1)
+        assert call.json["error"]["message"] == "The header mcp-protocol-version does not match the body."
 
 
 @pytest.mark.parametrize(

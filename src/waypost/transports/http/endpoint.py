@@ -316,8 +316,10 @@ class Endpoint:
             message = messages.parse(body, self._max_depth)
         except ProtocolError as error:
             return await _send_malformed(send, error, body, headers)
-        # The header is missing, but the body is of 2026-07-28: that era refuses it and says so.
-        if version is None and message.id is not UNSET and modern.is_modern_request(message):
+        # The header is missing, or another one where there is no session, but the body is of 2026-07-28: that era
+        # refuses it and says so.
+        is_stateless = version is None or SESSION not in headers
+        if is_stateless and message.id is not UNSET and modern.is_modern_request(message):
             return await self._answer_modern(receive, send, headers, principal, message)
         return await self._post_legacy(receive, send, headers, principal, message)
 
