@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 import pydantic
 import pytest
+from websockets.asyncio.client import connect as dial
 
 from tests.protocol.conftest import asynchronous, until
 from tests.worker.engine import failure, scripted, settled, threaded, working
@@ -245,6 +246,21 @@ async def test_a_reader_fails_when_the_hub_stops_before_the_end() -> None:
         reading = channel.reader.read_all()
         await hub.stop()
         assert (await failure(reading)).message == "The channel was lost before its end."
+
+
+@asynchronous
+async def test_a_reader_fails_when_the_writer_is_killed_before_the_end() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), working(hub) as worker:
+        channel = await worker.create_channel()
+        ref = channel.writer_ref
+        url = f"{address(hub)}/ws/channels/{ref.channel_id}?key={ref.access_key}&dir=write"
+        async with dial(url) as writer:
+            await writer.send(b"1")
+            assert await anext(aiter(channel.reader)) == b"1"
+            reading = channel.reader.read_all()
+            writer.transport.abort()
+            assert (await failure(reading)).message == "The channel was lost before its end."
 
 
 @asynccontextmanager

@@ -67,6 +67,40 @@ def test_messages_of_a_channel_are_read_in_either_order_of_opening(first: str) -
     scenario()
 
 
+@pytest.mark.parametrize("first", ["reader", "writer"])
+@asynchronous
+async def test_a_writer_that_is_killed_does_not_look_like_one_that_has_written_everything(first: str) -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as worker:
+        ends = await made(worker)
+        async with contextlib.AsyncExitStack() as stack:
+            if first == "reader":
+                reader = await stack.enter_async_context(end(hub, ends["reader"]))
+            writer = await stack.enter_async_context(end(hub, ends["writer"]))
+            await writer.send(b"a part")
+            await (await writer.ping())
+            writer.transport.abort()
+            if first == "writer":
+                reader = await stack.enter_async_context(end(hub, ends["reader"]))
+            assert await rest(reader) == [b"a part"]
+            assert reader.close_code == 1001
+            assert reader.close_reason == "the other end disconnected without closing the channel"
+
+
+@pytest.mark.parametrize("code", [1000, 1005])
+@asynchronous
+async def test_a_writer_may_close_a_channel_with_or_without_a_code(code: int) -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as worker:
+        ends = await made(worker)
+        async with end(hub, ends["reader"]) as reader, end(hub, ends["writer"]) as writer:
+            await writer.send(b"everything")
+            # Without a code, as browsers and some libraries close; the library here always sends one.
+            await writer.close() if code == 1000 else writer.transport.write(b"\x88\x80\x00\x00\x00\x00")
+            assert await rest(reader) == [b"everything"]
+            assert reader.close_code == 1000
+
+
 @asynchronous
 async def test_a_wrong_key_and_a_second_taker_are_refused() -> None:
     hub = hub_for_workers()

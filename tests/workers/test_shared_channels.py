@@ -53,6 +53,29 @@ def test_messages_written_at_one_replica_are_read_at_the_other(
     run(scenario())
 
 
+@pytest.mark.parametrize("is_reader_remote", [True, False])
+def test_a_writer_that_is_killed_at_one_replica_is_lost_at_the_other(
+    postgres_url: str, settings: Settings, is_reader_remote: bool
+) -> None:
+    async def scenario() -> None:
+        async with replicas(postgres_url, settings) as (a, b), wired(a.hub) as maker:
+            await maker.introduce("maker")
+            await until(lambda: len(b.hub.workers.everywhere) == 1)
+            ref = (await maker.result("engine::channels::create", {}))["writer"]
+            reading, writing = (b, a) if is_reader_remote else (a, b)
+            async with (
+                dial(url(reading.hub, ref, "read")) as reader,
+                dial(url(writing.hub, ref, "write")) as writer,
+            ):
+                await writer.send("a part")
+                assert await reader.recv() == "a part"
+                writer.transport.abort()
+                await reader.wait_closed()
+                assert reader.close_code == 1001
+
+    run(scenario())
+
+
 def test_a_reader_that_leaves_ends_the_writer_at_the_other_replica(postgres_url: str, settings: Settings) -> None:
     async def scenario() -> None:
         async with replicas(postgres_url, settings) as (a, b), wired(a.hub) as maker:

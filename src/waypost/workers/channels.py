@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from urllib.parse import SplitResult, parse_qs
 
 import msgspec
+from websockets.frames import CloseCode
 
 from waypost.buses import Bus
 from waypost.buses.bus import Subscription
@@ -40,6 +41,7 @@ _MAX_BUFFER_BYTES: Final = 8 * 1024 * 1024
 """The writer is not read from while more bytes wait; the message that exceeds the limit is still kept."""
 _UNUSED_TIMEOUT_S: Final = 300.0
 """How long both ends may take to be opened."""
+_LOST: Final = "the other end disconnected without closing the channel"
 
 
 class End(Protocol):
@@ -52,7 +54,7 @@ class End(Protocol):
     def send_bytes(self, data: bytes) -> None: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
-    def close(self) -> None: ...
+    def close(self, code: int = ..., reason: str = ...) -> None: ...
 
 
 class Channel:
@@ -69,6 +71,7 @@ class Channel:
         self._unread_bytes = 0
         self._max_messages = max_messages
         self._is_ending = False
+        self._is_lost = False
         self._channels = channels
         self._timer: asyncio.TimerHandle | None = running_loop().call_later(_UNUSED_TIMEOUT_S, self.close)
 
@@ -88,10 +91,10 @@ class Channel:
         self._unread_bytes += len(data)
         self._pump()
 
-    def detach(self, direction: Direction) -> None:
-        """The socket of an end was closed; what was written before can still be read."""
+    def detach(self, direction: Direction, *, is_lost: bool) -> None:
+        """The socket of an end was closed, or lost; what was written before can still be read."""
         self.ends.pop(direction, None)
-        self._is_ending = True
+        self._is_ending, self._is_lost = True, is_lost
         if direction == "read":  # nothing that is written can arrive any more
             self.close()
         else:
@@ -103,7 +106,10 @@ class Channel:
             self._timer.cancel()
         self._channels.remove(self)
         for socket in self.ends.values():
-            socket.close()
+            if self._is_lost:  # a reader must not take what was written so far for everything
+                socket.close(CloseCode.GOING_AWAY, _LOST)
+            else:
+                socket.close()
 
     def _pump(self) -> None:
         """Send what the reader can take, and read from the writer or not, depending on how much is left."""
@@ -126,9 +132,11 @@ class ChannelEnd(Receiver):
     def __init__(self, channel: Channel, direction: Direction) -> None:
         self._channel = channel
         self._direction = direction
+        self._socket: Socket | None = None
 
     def on_open(self, socket: Socket) -> None:
         """Attach the socket."""
+        self._socket = socket
         self._channel.open(self._direction, socket)
 
     def on_text(self, data: bytes) -> None:
@@ -143,7 +151,7 @@ class ChannelEnd(Receiver):
 
     def on_close(self) -> None:
         """Detach the socket."""
-        self._channel.detach(self._direction)
+        self._channel.detach(self._direction, is_lost=self._socket is not None and self._socket.is_lost)
 
 
 class Channels:
@@ -242,6 +250,7 @@ class _Request(msgspec.Struct, array_like=True):
     key: str = ""
     direction: Direction = "read"
     parts: list[_Part] = []
+    is_lost: bool = False
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -262,6 +271,7 @@ class _End:
         self._unsent_bytes = 0
         self._has_news = asyncio.Event()
         self._is_ending = False
+        self._is_lost = False
         self._begun = bytearray()
         """The first parts of a message whose last part did not arrive yet."""
 
@@ -275,9 +285,10 @@ class _End:
         self.is_full = self._unsent_bytes >= _FULL_BYTES
         self._has_news.set()
 
-    def finish(self) -> None:
-        """Send what is left, and then that this side has ended."""
+    def finish(self, *, is_lost: bool = False) -> None:
+        """Send what is left, and then that this side has ended, or was lost."""
         self._is_ending = True
+        self._is_lost = self._is_lost or is_lost
         self._has_news.set()
 
     async def send_all(self) -> None:
@@ -291,7 +302,7 @@ class _End:
                     self.is_full = False
                     self.on_drain()
             if self._is_ending:
-                await self._relay.request(self, "end")
+                await self._relay.request(self, "end", is_lost=self._is_lost)
                 return
 
     def _next_parts(self) -> list[_Part]:
@@ -320,7 +331,7 @@ class _End:
         """Wait until more can be taken."""
         raise NotImplementedError
 
-    def end(self) -> None:
+    def end(self, *, is_lost: bool) -> None:
         """The other side has ended, or is lost."""
         raise NotImplementedError
 
@@ -358,11 +369,11 @@ class _SocketElsewhere(_End):
         """Take more from the writer."""
         self._has_room.set()
 
-    def close(self) -> None:
+    def close(self, code: int = CloseCode.NORMAL_CLOSURE, _reason: str = "") -> None:
         """Close the socket at the other replica."""
         self._is_closed = True
         self._has_room.set()
-        self.finish()
+        self.finish(is_lost=code != CloseCode.NORMAL_CLOSURE)
 
     def take(self, data: bytes, *, is_text: bool) -> None:
         if not self._is_closed:
@@ -371,10 +382,10 @@ class _SocketElsewhere(_End):
     async def wait_for_room(self) -> None:
         await self._has_room.wait()
 
-    def end(self) -> None:
+    def end(self, *, is_lost: bool) -> None:
         self._is_closed = True
         self._has_room.set()
-        self._channel.detach(self._direction)
+        self._channel.detach(self._direction, is_lost=is_lost)
 
 
 class _ChannelElsewhere(_End, Receiver):
@@ -402,9 +413,9 @@ class _ChannelElsewhere(_End, Receiver):
         self._write(data, is_text=False)
 
     def on_close(self) -> None:
-        """The worker has closed its socket."""
+        """The worker has closed its socket, or is gone."""
         self._drained.set()
-        self.finish()
+        self.finish(is_lost=self._socket is not None and self._socket.is_lost)
 
     def refuse(self, why: str) -> None:
         """Close the socket: the replica of the channel refuses the end."""
@@ -427,9 +438,11 @@ class _ChannelElsewhere(_End, Receiver):
         if self._socket is not None and self._socket.is_full:
             await self._drained.wait()
 
-    def end(self) -> None:
+    def end(self, *, is_lost: bool) -> None:
         self._drained.set()
-        if self._socket is not None:
+        if self._socket is not None and is_lost:
+            self._socket.close(CloseCode.GOING_AWAY, _LOST)
+        elif self._socket is not None:
             self._socket.close()
 
 
@@ -471,9 +484,11 @@ class ChannelRelay:
         self._ends[end.id] = end
         start_task(self._open(end, opening), self._tasks)
 
-    async def request(self, end: _End, kind: Literal["parts", "end"], parts: list[_Part] | None = None) -> None:
+    async def request(
+        self, end: _End, kind: Literal["parts", "end"], parts: list[_Part] | None = None, *, is_lost: bool = False
+    ) -> None:
         """Send something to the other side of an end, and wait until that has taken it."""
-        message = _encode(_Request(kind, end.id, self._replica, parts=parts or []))
+        message = _encode(_Request(kind, end.id, self._replica, parts=parts or [], is_lost=is_lost))
         await self._bus.request(f"channels.{end.peer}", message, _TAKE_TIMEOUT_S)
 
     async def _open(self, end: _ChannelElsewhere, opening: _Request) -> None:
@@ -493,9 +508,9 @@ class ChannelRelay:
         finally:
             self._ends.pop(end.id, None)
 
-    def _lose(self, end: _End) -> None:
+    def _lose(self, end: _End, *, is_lost: bool = True) -> None:
         if self._ends.pop(end.id, None) is not None:
-            end.end()
+            end.end(is_lost=is_lost)
             end.finish()
 
     async def _respond(self, message: bytes) -> bytes:
@@ -516,5 +531,5 @@ class ChannelRelay:
         if request.kind == "parts":
             await end.take_parts(request.parts)
         else:
-            self._lose(end)
+            self._lose(end, is_lost=request.is_lost)
         return b""

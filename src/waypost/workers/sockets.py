@@ -235,6 +235,8 @@ class Refusal(Exception):
         self.message = message
 
 
+_NORMAL_CODES: Final = (CloseCode.NORMAL_CLOSURE, CloseCode.NO_STATUS_RCVD)
+
 Route: TypeAlias = Callable[[Request, str], Receiver]
 """Finds the receiver for a request of an address, or raises `Refusal`."""
 
@@ -347,6 +349,12 @@ class Socket(asyncio.Protocol):
         if self.is_open:
             self._ws.send_ping(b"")
             self._flush()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection ended without a word of the other side, as when its process was killed."""
+        received = self._ws.close_rcvd
+        return received is None or received.code not in _NORMAL_CODES
 
     def close(self, code: int = CloseCode.NORMAL_CLOSURE, reason: str = "") -> None:
         """Close the connection; it is aborted if the other side does not answer in time."""
