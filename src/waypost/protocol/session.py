@@ -391,15 +391,15 @@ class LegacySession(Session):
         saved.note(record)
 
     def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
-        """End the requests and the stream of refused keys and tokens; with another one, a client reopens the stream."""
+        """End the requests and streams of refused keys and tokens; with another one, a client reopens the streams."""
         apply_key_changes(self.running.all(), changes)
-        self.streams.general.release_reader_of(changes)
+        for stream in self.streams:
+            stream.release_reader_of(changes)
 
     def principals_in_use(self) -> list[Principal]:
-        """The principals of its requests in flight, and of the client that reads its general stream."""
-        principals = [exchange.principal for exchange in self.running.all()]
-        reader = self.streams.general.reader_principal
-        return principals if reader is None else [*principals, reader]
+        """The principals of its requests in flight, and of the clients that read its streams with GET."""
+        readers = [stream.reader_principal for stream in self.streams]
+        return [*(exchange.principal for exchange in self.running.all()), *filter(None, readers)]
 
     def release(self) -> None:
         """End the general stream; requests in flight are still answered."""

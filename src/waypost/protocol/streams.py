@@ -14,7 +14,7 @@ import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
 from itertools import islice
@@ -396,6 +396,9 @@ class SessionStreams:
             while before - self.size < excess and stream.drop_oldest():
                 pass
         return self.size < before
+
+    def __iter__(self) -> Iterator[EventStream]:
+        return iter(tuple(self._streams.values()))
 
     @property
     def has_reader(self) -> bool:

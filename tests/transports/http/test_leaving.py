@@ -223,6 +223,25 @@ async def test_a_session_goes_on_with_another_key_of_the_same_id_and_the_stream_
 
 
 @asynchronous
+async def test_the_stream_of_a_call_ends_with_the_key_that_resumed_it_and_the_call_goes_on() -> None:
+    first, second = (Key("ci", digest(credential)) for credential in (WRITER, READER))
+    hub = guarded(Authentication([first, second]))
+    async with served(hub) as (web, stopped):
+        visitor = await sign_in(web, WRITER)
+        call = visitor.open(request(2, "tools/call", WAIT))
+        begun = await call.event()
+        resumed = await visitor.listen(begun.id, headers=bearer(READER)).started()
+        assert (await resumed.event()).message["method"] == "notifications/message"
+
+        keys(hub).exchange(Authentication([first]))
+
+        await ended(resumed)
+        assert not stopped.is_set()
+        again = await visitor.listen(begun.id).started()
+        assert (await again.event()).message["method"] == "notifications/message"
+
+
+@asynchronous
 async def test_a_stream_of_a_key_with_changed_scopes_goes_on_with_the_new_ones() -> None:
     hub = guarded(Authentication([Key("ci", digest(WRITER), scopes=("notes:read",))]))
 
