@@ -182,6 +182,23 @@ async def test_a_rejection_ends_a_quorum() -> None:
 
 
 @asynchronous
+async def test_a_rejection_at_the_moment_of_another_approval_is_not_lost() -> None:
+    async with bench(gate(approvals=6)) as b:
+        view = await parked(b)
+        number = view["approval"]["id"]
+        people = [Principal(f"p{number}", ("human",)) for number in range(5)]
+        # All of them read the approval before the first of them writes.
+        *_, rejected = await asyncio.gather(
+            *(b.engine.approvals.approve(number, person, "cli") for person in people),
+            b.engine.approvals.reject(number, BOB, "http", "too early"),
+            return_exceptions=True,
+        )
+        assert not isinstance(rejected, BaseException)
+        seen = await b.get(view)
+        assert (seen["status"], seen["lastError"]["decidedBy"]) == ("waiting_for_action", "bob")
+
+
+@asynchronous
 async def test_an_approval_is_bound_to_the_digest_of_what_was_shown() -> None:
     async with bench(gate(presents={"percent": "$.context.coverage"}, prompt="Deploy?")) as b:
         view = await parked(b)

@@ -62,6 +62,11 @@ def _targets_of(instance: Instance, move: str) -> list[str]:
     return [] if plan is None else list(dict.fromkeys(plan.targets))
 
 
+def _contested(approval_id: str) -> WorkflowRefused:
+    message = f"{approval_id} is being decided by several people at once; try again."
+    return WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
+
+
 class Approvals:
     """Lists pending approvals and records decisions."""
 
@@ -105,8 +110,7 @@ class Approvals:
                 instance, person.id, via, "approval.approved", f"{approval.digest} {reason}".strip()
             )
             return outcome
-        message = f"{approval_id} is being decided by several people at once; try again."
-        raise WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
+        raise _contested(approval_id)
 
     async def _apply(self, instance: Instance, pending_move: PendingMove, approval: Approval) -> Outcome:
         if len(approval.given) < approval.needed:
@@ -129,19 +133,21 @@ class Approvals:
         self, approval_id: str, person: Principal, via: str, reason: str = "", digest: str | None = None
     ) -> Outcome:
         """Reject; the instance stays in its state."""
-        instance, pending_move, approval = await self._find(approval_id, person, digest)
-        message = f"{person.id} rejected {pending_move.move}{f': {reason}' if reason else '.'}"
-        error = {"code": "APPROVAL_REJECTED", "message": message, "decidedBy": person.id, "reason": reason}
-        try:
-            taken = await self._fail(
-                instance, pending_move, "rejected", error, decidedBy=person.id, via=via, reason=reason
+        for _ in range(_MAX_ATTEMPTS):
+            instance, pending_move, approval = await self._find(approval_id, person, digest)
+            message = f"{person.id} rejected {pending_move.move}{f': {reason}' if reason else '.'}"
+            error = {"code": "APPROVAL_REJECTED", "message": message, "decidedBy": person.id, "reason": reason}
+            try:
+                taken = await self._fail(
+                    instance, pending_move, "rejected", error, decidedBy=person.id, via=via, reason=reason
+                )
+            except StaleVersion:
+                continue  # one of several approvals came first, and a rejection outweighs it; or it is decided
+            self._recorder.record_decision(
+                instance, person.id, via, "approval.rejected", f"{approval.digest} {reason}".strip()
             )
-        except StaleVersion:
-            raise WorkflowRefused(f"{approval_id} has already been decided.", "APPROVAL_SETTLED") from None
-        self._recorder.record_decision(
-            instance, person.id, via, "approval.rejected", f"{approval.digest} {reason}".strip()
-        )
-        return taken
+            return taken
+        raise _contested(approval_id)
 
     async def expire(self, instance: Instance, pending_move: PendingMove) -> Outcome:
         """Fail a move whose approval was not decided in time."""
