@@ -23,6 +23,8 @@ STATES: Json = {
             "ask": {"target": "b", "executor": {"kind": "human"}, "output": {"yes": True}},
             "gate": {"target": "gate"},
             "call": {"target": "b", "executor": {"kind": "workflow", "definitionId": "child"}},
+            "ask_and_go_on": {"target": "hop", "executor": {"kind": "human"}},
+            "call_and_go_on": {"target": "hop", "executor": {"kind": "workflow", "definitionId": "child"}},
             "guarded": {"target": "b", "guards": [{"kind": "expr", "expr": "$.context.never == true"}]},
         }
     },
@@ -167,6 +169,33 @@ async def test_a_repeated_request_during_an_approval_gets_the_same_approval() ->
         decided = await b.submit(view, "ask", requestId="r")
         assert decided.at == ("b", 2, {"yes": True})
         assert len(await b.history(view)) == 2
+
+
+@pytest.mark.parametrize("fails", [0, 1])
+@asynchronous
+async def test_a_repeated_request_gets_what_the_chain_after_an_approval_led_to(fails: int, store: str) -> None:
+    async with bench(flow(STATES), store=store) as b:
+        view = await b.start()
+        asked = await b.submit(view, "ask_and_go_on", requestId="r")
+        b.work.fails = fails
+        await b.engine.approvals.approve(asked["approval"]["id"], ANN, "cli")
+        again = await b.submit(view, "ask_and_go_on", requestId="r")
+        assert again.data == (await b.get(view)).data
+        assert (again["status"], again.code) == (
+            ("chain_failed", "CHAIN_FAILED") if fails else ("waiting_for_action", None)
+        )
+        assert len(b.work.calls) == 1
+
+
+@asynchronous
+async def test_a_repeated_request_gets_what_the_chain_after_a_child_led_to() -> None:
+    async with bench(flow(STATES), child=flow({"a": {"transitions": {"end": {"target": "x"}}}, "x": DONE})) as b:
+        view = await b.start()
+        waiting = await b.submit(view, "call_and_go_on", requestId="r")
+        await b.submit(await b.get(waiting["child"]["workflowId"]), "end")
+        seen = await b.once(view, lambda seen: seen["status"] == "waiting_for_action")
+        assert (await b.submit(view, "call_and_go_on", requestId="r")).data == seen.data
+        assert seen["version"] == 3
 
 
 @asynchronous

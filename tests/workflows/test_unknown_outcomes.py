@@ -86,6 +86,7 @@ async def test_other_transitions_are_refused_before_the_resolution() -> None:
         for transition in ("go", "other", "$resume"):
             refused = await b.submit(view, transition)
             assert (refused.refused, refused.code) == (True, "UNKNOWN_OUTCOME")
+            assert refused["error"]["idempotencyKey"] == KEY
             assert "self" in refused.rels
             assert "resolve" in refused.rels
         assert b.work.calls == []

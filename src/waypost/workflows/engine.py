@@ -305,7 +305,11 @@ class Engine:
         if found is None:
             return None
         _check_same_request(found.digest, request)
-        return msgspec.convert(found.answer, Answer)
+        answer = msgspec.convert(found.answer, Answer)
+        # Stored with the move, whose chain was followed without the submit: after an approval, a child or a crash.
+        if answer.data["status"] == "going_on" and not answer.refused:
+            return views.describe_instance(instance, principal)
+        return answer
 
     async def _refuse(
         self, error: WorkflowRefused, workflow_id: str, expected: int, transition: str, caller: Caller

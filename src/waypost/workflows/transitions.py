@@ -56,7 +56,7 @@ def check_version(instance: Instance, expected: int) -> None:
         )
     if pending_move.kind == "unknown":
         message = f"It is unknown whether {pending_move.move} was done; resolve that first."
-        raise WorkflowRefused(message, "UNKNOWN_OUTCOME", move=pending_move.move)
+        raise WorkflowRefused(message, "UNKNOWN_OUTCOME", move=pending_move.move, idempotencyKey=pending_move.key)
     waits = f"waits for workflow {pending_move.child}" if pending_move.kind == "child" else "is being executed"
     raise WorkflowRefused(f"{pending_move.move} {waits}; version {expected} is taken.", "STALE_WORKFLOW_VERSION")
 
