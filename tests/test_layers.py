@@ -151,9 +151,9 @@ PUBLIC = {
     "workflows": """
         ADMIN Answer Capabilities CapabilityCall Created Definition Engine ExecutorContext IDEMPOTENCY_KEY ISOLATED
         Instance MOST_HISTORY Mcp NonInteractiveCaller Noop Outcome PROXY Page RESUME Replay Report Rest Run RunFilter
-        Runs Scope Supervised Trouble Workflows build_tool called_names check_workflows compile_guards executors_in
-        format_time graph input_schema instance_id_of is_idempotent mask_answer may_bring may_decide nearest
-        no_instance_error parse_recording replay resolve resolve_capability simulate supervise to_result views
+        Runs Scope Supervised Trouble Workflows build_tool call_key called_names check_workflows compile_guards
+        executors_in format_time graph input_schema instance_id_of is_idempotent mask_answer may_bring may_decide
+        nearest no_instance_error parse_recording replay resolve resolve_capability simulate supervise to_result views
         with_defaults
     """,
 }

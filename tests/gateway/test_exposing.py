@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +182,11 @@ async def test_an_exposed_tool_runs_a_workflow_and_a_workflow_an_exposed_tool(tm
             - {name: greeting, executor: {kind: workflow, definitionId: greet}}
     """
     async with using(tmp_path, text) as (hub, _):
+        before = time.time()
         answer = await called(hub, "greeting")
         assert answer.structured["context"] == {"said": "hi\n"}
+        # Instances are listed and selected by the time in their ids.
+        assert before - 1 < int(answer.structured["workflowId"][3:15], 16) / 1000 < time.time() + 1
 
 
 @asynchronous

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from tests.protocol.conftest import asynchronous
-from tests.workflows.conftest import ANN, WORK, Bench, Json, View, bench, flow
-from waypost.workflows.runner import MAX_CHILD_DEPTH
+from tests.workflows.conftest import ANN, PATIENCE, WORK, Bench, Json, View, bench, flow
+from waypost.errors import Busy
+from waypost.stores.instances import InstanceRecord
+from waypost.workflows.runner import LEASE_S, MAX_CHILD_DEPTH
 
 DONE: Json = {"terminal": True}
 
@@ -278,3 +281,70 @@ async def test_a_child_inside_another_executor_is_cancelled_when_it_times_out() 
         assert (failed.code, failed["error"]["errorClass"]) == ("EXECUTOR_FAILED", "timeout")
         others = [one for one in await b.hub.store.instances.page() if one.id != view.id]
         assert [one.status for one in others] == ["cancelled"]
+
+
+def beside(reliability: Json | None = None) -> Json:
+    """A workflow that runs a child and the tool of the test side by side."""
+    both = {"kind": "parallel", "branches": [{"kind": "workflow", "definitionId": "child"}, WORK]}
+    call = {"target": "done", "executor": both, "reliability": reliability}
+    return flow({"a": {"transitions": {"call": call}}, "done": DONE})
+
+
+async def children_of(b: Bench, about: View) -> list[InstanceRecord]:
+    """The instances beside one, the newest first."""
+    return [one for one in await b.hub.store.instances.page() if one.id != about.id]
+
+
+async def once_there(b: Bench, about: View, number: int) -> str:
+    """The id of the newest child, once there are so many."""
+    found: list[InstanceRecord] = []
+    async with asyncio.timeout(PATIENCE):
+        while len(found) < number:
+            await asyncio.sleep(0.002)  # nothing announces that an instance was stored
+            found = await children_of(b, about)
+    return next(one.id for one in found if one.status == "waiting_for_action")
+
+
+@asynchronous
+async def test_a_child_ends_with_the_executor_that_it_is_a_part_of() -> None:
+    async with bench(beside(), child=SLOW) as b:
+        view = await b.start()
+        release = b.work.hold()
+        b.work.fails = 1
+        running = asyncio.create_task(b.follow(view, "call"))
+        await once_there(b, view, 1)
+        release.set()
+        assert (await running).code == "EXECUTOR_FAILED"
+        assert [one.status for one in await children_of(b, view)] == ["cancelled"]
+
+
+@asynchronous
+async def test_another_attempt_starts_another_child_in_place_of_a_cancelled_one() -> None:
+    async with bench(beside({"retry": {"maxAttempts": 2}}), child=SLOW) as b:
+        view = await b.start()
+        release = b.work.hold()
+        b.work.fails, b.work.failure = 1, Busy()
+        running = asyncio.create_task(b.follow(view, "call"))
+        await once_there(b, view, 1)
+        release.set()
+        await b.submit(await b.get(await once_there(b, view, 2)), "finish")
+        assert (await running)["state"] == "done"
+        assert sorted(one.status for one in await children_of(b, view)) == ["cancelled", "succeeded"]
+
+
+@asynchronous
+async def test_a_child_inside_another_executor_outlives_the_stop_of_the_hub(tmp_path: Any) -> None:
+    place = f"sqlite:///{tmp_path}/waypost.db"
+    part = {"kind": "pipeline", "steps": [{"kind": "workflow", "definitionId": "child"}]}
+    definition = flow({"a": {"transitions": {"call": {"target": "done", "executor": part}}}, "done": DONE})
+    async with bench(definition, child=SLOW, store=place) as b:
+        view = await b.start()
+        running = asyncio.create_task(b.follow(view, "call"))
+        child = await once_there(b, view, 1)
+        await b.engine.runner.stop(0)
+        await asyncio.gather(running, return_exceptions=True)
+    async with bench(definition, child=SLOW, store=place) as b:
+        b.pass_time(LEASE_S)
+        await b.submit(await b.get(child), "finish")
+        assert (await b.once(view, lambda seen: seen["state"] == "done"))["version"] == 2
+        assert len(await children_of(b, view)) == 1

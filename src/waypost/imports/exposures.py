@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final
-from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
@@ -42,6 +41,7 @@ from waypost.workflows.executors.rest import Rest
 from waypost.workflows.guards import compile_guards
 from waypost.workflows.instance import NonInteractiveCaller
 from waypost.workflows.scope import Scope
+from waypost.workflows.transitions import call_key
 
 Data = dict[str, Any]
 NO_ARGUMENTS: Final[Data] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -197,7 +197,7 @@ class Exposed:
             return _error(f"{name} is not allowed now: {why}", "GUARD_REJECTED", guards=reasons)
         runs = self._whole if "body" in arguments else self._bare
         try:
-            output, _ = await runs.run(Run(scope, caller.chain.key or f"call_{uuid4().hex}", _with_chain(caller, name)))
+            output, _ = await runs.run(Run(scope, caller.chain.key or call_key(), _with_chain(caller, name)))
         except ExecutorFailed as error:
             kind = error.error_class
             hint = " It may help to try again later." if kind in _TRANSIENT else ""

@@ -16,6 +16,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any, Final
 
 import msgspec
@@ -108,6 +109,7 @@ class Runner:
         """Instances that are being cancelled; each future completes when the cancellation is committed."""
         self._listeners: dict[str, asyncio.Event] = {}
         """The children that this process waits for; the event is set when the child ends."""
+        self._is_stopping = False
 
     @property
     def is_busy(self) -> bool:
@@ -130,6 +132,7 @@ class Runner:
         """Wait for running work, then cancel the rest; the next start recovers it."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
+        self._is_stopping = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -540,10 +543,13 @@ class Runner:
         return None
 
     async def run_child(self, definition: str, given: Data, key: str, caller: Caller, within: float | None) -> Data:
-        """Run a child and wait for its end, for a `workflow` executor nested in another executor."""
+        """Run a child and wait for its end, for a `workflow` executor nested in another executor.
+
+        A deadline of the other executor, a part of it that failed, or a cancellation end the child too.
+        """
         parent = await self._cache.get(caller.chain.run) if caller.chain.run else None
         depth = 1 if parent is None else parent.body.depth + 1
-        child_id = transitions.child_id(caller.chain.run or f"wf_{0:012x}", key)
+        child_id = await self._choose_child(caller.chain.run or key, key)
         # Without a parent in the store: only this executor waits. After a crash the outer move is run again under the
         # same key, and finds the same child.
         listener = self._listeners[child_id] = asyncio.Event()
@@ -563,6 +569,12 @@ class Runner:
             if (late := await self._cache.get(child_id)) is not None:
                 await self.end(late, "its time limit was exceeded")
             raise ExecutorFailed(f"Workflow {definition} did not end within {within:g} s.", "timeout") from None
+        except asyncio.CancelledError:
+            # Not when the hub stops: the next start runs the move again, which waits for the same child.
+            if not self._is_stopping:
+                ending = self.abandon(child_id, "what waited for it was stopped")
+                await asyncio.shield(self.spawn(ending))
+            raise
         except WorkflowRefused as error:
             raise ExecutorFailed(error.message, class_of(error)) from None
         finally:
@@ -570,6 +582,15 @@ class Runner:
         if child.body.outcome != "succeeded":
             raise ExecutorFailed(f"Workflow {definition} ended as {child.body.outcome} in {child.state.name}.")
         return transitions.child_output(child)
+
+    async def _choose_child(self, parent_id: str, key: str) -> str:
+        """The id of the child for a key; another one for another attempt after the child was cancelled."""
+        for number in count():
+            child_id = transitions.child_id(parent_id, f"{key}#{number}" if number else key)
+            child = await self._cache.get(child_id)
+            if child is None or child.body.outcome != "cancelled":
+                break
+        return child_id
 
     async def abandon(self, workflow_id: str, reason: str) -> None:
         """Cancel an instance whose caller is gone, if it was started."""

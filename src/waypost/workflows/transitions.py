@@ -26,6 +26,7 @@ Data = dict[str, Any]
 CHAIN_GRACE_S: Final = 5.0
 """How long a chain may pause before maintenance, maybe in another process, takes it up."""
 _NO_ARGUMENTS: Final = digest({})
+_CALL: Final = "call_"
 
 
 def stale_version_error(instance: Instance, expected: int) -> WorkflowRefused:
@@ -355,6 +356,15 @@ def child_output(child: Instance) -> Data:
     return {"workflowId": child.id, "state": child.state.name, "outcome": body.outcome, "context": body.context}
 
 
+def call_key() -> str:
+    """The idempotency key of a call that no instance makes; like the id of an instance, it begins with its time."""
+    return f"{_CALL}{new_id().removeprefix('wf_')}{secrets.token_hex(8)}"
+
+
 def child_id(parent_id: str, key: str) -> str:
-    """The id of a child: it sorts with its parent, and is the same each time the same move is run."""
-    return f"wf_{parent_id.removeprefix('wf_')[:12]}{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    """The id of a child: it sorts with its parent, and is the same each time the same move is run.
+
+    Without a parent instance, `parent_id` is the `call_key` of the call.
+    """
+    began = parent_id.removeprefix("wf_").removeprefix(_CALL)[:12]
+    return f"wf_{began}{hashlib.sha256(key.encode()).hexdigest()[:12]}"
