@@ -13,7 +13,7 @@ from waypost.errors import RemoteError
 from waypost.testing import TestClient
 from waypost.wire.versions import V2025_11_25, V2026_07_28
 
-HIDDEN, ABSENT = "vlt_qrx", "vlt_qrz"
+HIDDEN, ABSENT = "vltqrx", "vltqrz"
 STATES = "{initialState: a, states: {a: {transitions: {go: {target: b}}}, b: {terminal: true}}}"
 HUB = f"""
 search: {{ranking: RANKING}}
@@ -23,7 +23,8 @@ proxy:
     - {{name: fax.send, description: Send a fax to a person., executor: {{kind: noop}}}}
     - {{name: note.send, description: Send a note to a person., executor: {{kind: noop}}}}
     - {{name: gift.send, description: Send a gift to a person., executor: {{kind: noop}}}}
-    - {{name: {HIDDEN}_tool, title: Vlt qrx, description: Open the vlt qrx., executor: {{kind: noop}}}}
+    - {{name: {HIDDEN}_tool, title: Vltqrx, description: Open the vltqrx., executor: {{kind: noop}}}}
+skills: {{folders: [./folders], core: []}}
 prompts:
   greet: {{template: "Hello"}}
   {HIDDEN}_prompt: {{arguments: [{{name: a}}], template: "Hello {{{{a}}}}"}}
@@ -59,6 +60,9 @@ ASKED = {
     "explain a workflow": tool("workflow.explain", definitionId="NAME_flow"),
     "explain a transition": tool("workflow.explain", definitionId="NAME_flow", transition="go"),
     "explain a tool": tool("workflow.explain", definitionId="proxy_default", transition="NAME_tool"),
+    "read a resource": ("resources/read", {"uri": "skill://NAME-doc/SKILL.md"}),
+    "subscribe to a resource": ("resources/subscribe", {"uri": "skill://NAME-doc/SKILL.md"}),
+    "get a skill": ("skills/get", {"uri": "skill://NAME-doc/SKILL.md"}),
     "complete a prompt": (
         "completion/complete",
         {"ref": {"type": "ref/prompt", "name": "NAME_prompt"}, "argument": {"name": "a", "value": "x"}},
@@ -91,6 +95,11 @@ async def test_a_hidden_name_is_answered_like_one_that_does_not_exist(
 ) -> None:
     # Embeddings that are loaded between two answers are named in the second one only.
     monkeypatch.setattr("waypost.gateway.gateway.is_installed", lambda: False)
+    # The name of the one that is not hidden is similar to the two that are asked for.
+    for name in (f"{HIDDEN}-doc", "vltqry-doc"):
+        folder = tmp_path / "folders" / name
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: Some text\n---\n# Text\n")
     async with using(tmp_path, HUB.replace("RANKING", ranking), version) as (_, client):
         home = repr(await client.call_tool("gateway.home", {}))
         assert "mail.send" in home and HIDDEN not in home

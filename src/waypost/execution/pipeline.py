@@ -340,7 +340,7 @@ class Pipeline:
             raise unknown_tool(asked)
         if capability.kind is Kind.PROMPT:
             raise self.registry.unknown_prompt(asked, lambda row: self.shows(row, caller))
-        raise UnknownResource(asked)
+        raise self.registry.unknown_resource(asked, lambda row: self.shows(row, caller))
 
     async def _wait_to_enter(self, needed: LeaseNeeded, guard: Guard, *given: Any) -> Permit:
         """The guard's permit, once this replica has its part of a limit of all replicas."""
