@@ -29,6 +29,7 @@ NAMES: Final = (
     *("CLI_SECRET", "ARGUMENT_SECRET", "STDIN_TEXT", "SCRIPT_MODE", "BLOCK_SECRET", "EXPOSED_SECRET"),
     *("API_TOKEN", "REST_TOKEN", "BODY_TOKEN", "QUERY_SIGN", "STDIO_TOKEN", "STDIO_ARGUMENT_TOKEN", "HTTP_TOKEN"),
     *("STEP_WORD", "KIT_PASSWORD", "PROMPT_SECRET", "WORKER_TOKEN", "CALL_WORD", "MAP_WORD"),
+    *("GUARD_WORD", "EXPOSED_GUARD_WORD"),
 )
 """Some have ordinary names: their values are tokens all the same."""
 ECHO: Final = "import os, sys; print(os.environ.get('T'), sys.argv[1:], sys.stdin.read())"
@@ -83,6 +84,10 @@ proxy:
   expose:
     - name: exposed
       executor: {{kind: cli, command: {python}, args: [-c, "{echo}", "${{EXPOSED_SECRET}}"]}}
+    - name: guarded
+      inputSchema: {{type: object, properties: {{word: {{type: string}}}}}}
+      guards: [{{kind: expr, expr: '$.arguments.word == "${{EXPOSED_GUARD_WORD}}"'}}]
+      executor: {{kind: noop}}
 workflows:
   work:
     initialState: open
@@ -128,6 +133,7 @@ workflows:
           worker: {{target: open,
             executor: {{kind: worker, function: "desk::mirror", arguments: {{word: "${{CALL_WORD}}"}}}},
           output: {{said: $.output}}}}
+          guarded: {{target: open, guards: [{{kind: expr, expr: '$.arguments.word == "${{GUARD_WORD}}"'}}]}}
           end: {{target: closed}}
       closed: {{terminal: true}}
   stepped:
@@ -227,14 +233,25 @@ def work(desk: Desk, client: Client) -> str:
     worker = register_worker(desk.workers, token=desk.values["WORKER_TOKEN"])
     worker.register_function("desk::mirror", lambda data: {"said": data})
     instance: str = call(client, "workflow.start", definitionId="work", input={})["workflowId"]
-    said = {}
+    outputs = {}
     for way in WAYS:
         answer = submit(client, instance, way)
         assert "error" not in answer, answer
-        said[way] = json.dumps(answer["context"]["said"])
-    assert all("[REDACTED]" in text for text in said.values()), said
+        outputs[way] = json.dumps(answer["context"]["said"])
+    assert all("[REDACTED]" in text for text in outputs.values()), outputs
     for way in ("fail", "refused"):
         assert submit(client, instance, way)["error"]["code"] == "EXECUTOR_FAILED"
+    refusals = [
+        submit(client, instance, "guarded"),
+        call(client, "guarded", word="wrong"),
+        call(client, "workflow.explain", workflowId=instance, definitionId="work"),
+        call(client, "workflow.start", definitionId="proxy_default", input={"capability": "guarded", "arguments": {}}),
+    ]
+    for refused in refusals:
+        said = json.dumps(refused)
+        assert 'word == \\"[REDACTED]\\"' in said, said
+        assert desk.values["GUARD_WORD"] not in said
+        assert desk.values["EXPOSED_GUARD_WORD"] not in said
     call(client, "workflow:stepped")
     call(client, "exposed")
     call(client, "mirror", word="plain")

@@ -24,6 +24,7 @@ from waypost.config.models import Connection, Expose, Import, McpConnection, Rel
 from waypost.errors import DefinitionError, ExecutorFailed, StoreError
 from waypost.imports.sources import Manifest, digest_connection
 from waypost.kinds import ExecutorModel, GuardModel
+from waypost.redaction import hide
 from waypost.stores import schema, urls
 from waypost.stores.database import Database
 from waypost.stores.directory import data_directory
@@ -192,7 +193,7 @@ class Exposed:
         name, caller = self.offer.name, ctx.caller
         scope = Scope({}, arguments, {}, principal=caller.principal)
         if not self._guards.holds(scope):
-            reasons = self._guards.failures(scope)
+            reasons = hide(self._guards.failures(scope), self._surroundings.secrets())
             why = "; ".join(reason["message"] for reason in reasons)
             return _error(f"{name} is not allowed now: {why}", "GUARD_REJECTED", guards=reasons)
         runs = self._whole if "body" in arguments else self._bare

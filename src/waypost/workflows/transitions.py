@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused, shorten
+from waypost.redaction import hide
 from waypost.stores.database import MAX_KEY_BYTES, is_key
 from waypost.workflows.definitions import ENTER, TIMEOUT, Action, Definition, TransitionPlan, digest, with_defaults
 from waypost.workflows.instance import HUMAN, Approval, Body, Instance, Parent, PendingMove, is_system
@@ -115,7 +116,8 @@ def check_guards(instance: Instance, plan: TransitionPlan, principal: Principal,
     """Raise with the reasons if a guard of the transition does not hold."""
     scope = instance.scope(principal, arguments)
     if not plan.guards.holds(scope):
-        reasons = plan.guards.failures(scope)
+        # An expression may compare with a variable that stands for a secret.
+        reasons = hide(plan.guards.failures(scope), instance.definition.context.secrets())
         why = "; ".join(reason["message"] for reason in reasons)
         raise WorkflowRefused(f"{plan.name} is not allowed now: {why}", "GUARD_REJECTED", guards=reasons)
 
