@@ -348,3 +348,69 @@ async def test_a_child_inside_another_executor_outlives_the_stop_of_the_hub(tmp_
         await b.submit(await b.get(child), "finish")
         assert (await b.once(view, lambda seen: seen["state"] == "done"))["version"] == 2
         assert len(await children_of(b, view)) == 1
+
+
+def reliable(reliability: Json, **executor: Any) -> Json:
+    """A workflow that waits for another one, with retries or fallbacks."""
+    definition = parent(**executor)
+    definition["states"]["a"]["transitions"]["call"]["reliability"] = reliability
+    return definition
+
+
+async def once_child(b: Bench, child: str) -> View:
+    """The child, once it was started."""
+    async with asyncio.timeout(PATIENCE):
+        # Nothing announces that an instance was stored.
+        while (seen := await b.get(child)).code == "UNKNOWN_WORKFLOW":  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+    return seen
+
+
+@asynchronous
+async def test_a_fallback_runs_after_a_child_that_failed(store: str) -> None:
+    async with bench(reliable({"fallback": {"executors": [WORK]}}), child=SLOW, store=store) as b:
+        view = await b.follow(await b.start(), "call", requestId="r")
+        await b.follow(await b.get(view["child"]["workflowId"]), "break")
+        done = await b.once(view, lambda seen: seen["state"] == "done")
+        assert (done["version"], done["context"]["got"]["count"]) == (3, 1)
+        # What ran is the evidence, not what failed before it.
+        assert [proof["kind"] for proof in done["evidence"]] == ["capability_result"]
+        assert (await b.submit(view, "call", requestId="r"))["state"] == "done"
+        assert b.work.keys == [(await b.history(view))[1]["key"]]
+
+
+@asynchronous
+async def test_the_failure_of_a_fallback_is_that_of_the_move() -> None:
+    async with bench(reliable({"fallback": {"executors": [WORK]}}), child=SLOW) as b:
+        b.work.fails = 1
+        view = await b.follow(await b.start(), "call")
+        await b.follow(await b.get(view["child"]["workflowId"]), "break")
+        seen = await b.once(view, lambda seen: seen["status"] == "waiting_for_action")
+        assert (seen["version"], seen["lastError"]["message"]) == (1, "It is broken.")
+
+
+@asynchronous
+async def test_another_child_is_started_after_one_that_was_late() -> None:
+    retry = {"retry": {"maxAttempts": 2, "backoff": "fixed", "initialDelayMs": 20_000}}
+    async with bench(reliable(retry, timeoutMs=10_000), child=SLOW) as b:
+        view = await b.follow(await b.start(), "call")
+        first = view["child"]["workflowId"]
+        b.pass_time(10)
+        pause = await b.once(view, lambda seen: seen["child"]["workflowId"] != first)
+        second = pause["child"]["workflowId"]
+        assert (await b.get(first))["outcome"] == "cancelled"
+        # A check of all reserved instances, as at a start, does not end the pause.
+        await b.hub.workflows.watch.recover()
+        assert (await b.get(second)).code == "UNKNOWN_WORKFLOW"
+        b.pass_time(20)
+        await b.follow(await once_child(b, second), "finish")
+        assert (await b.once(view, lambda seen: seen["state"] == "done"))["context"]["got"]["workflowId"] == second
+
+
+@asynchronous
+async def test_a_child_that_failed_for_good_is_not_started_again() -> None:
+    async with bench(reliable({"retry": {"maxAttempts": 3}}), child=SLOW) as b:
+        view = await b.follow(await b.start(), "call")
+        await b.follow(await b.get(view["child"]["workflowId"]), "break")
+        await b.once(view, lambda seen: seen["status"] == "waiting_for_action")
+        assert len(await children_of(b, view)) == 1

@@ -31,7 +31,7 @@ from waypost.kinds import ExecutorModel, GuardModel, convert
 from waypost.stores.instances import PROXY as PROXY
 from waypost.stores.store import Store
 from waypost.suggestions import did_you_mean, find_nearest
-from waypost.workflows.executors import is_idempotent, supervise
+from waypost.workflows.executors import is_idempotent, supervise, supervise_fallbacks
 from waypost.workflows.executors.capability import CapabilityCall
 from waypost.workflows.executors.human import Human
 from waypost.workflows.executors.kind import (
@@ -300,6 +300,10 @@ class Action:
     human: Human | None = None
     presents: Template | None = None
     child: ChildPlan | None = None
+    retry: models.Retry = field(default_factory=models.Retry)
+    """How often a child is started."""
+    fallback: Supervised | None = None
+    """What runs after a child that failed."""
     idempotent: bool = True
     evidence: tuple[str, ...] = ()
     key: str = KEY
@@ -531,6 +535,8 @@ def _plan_transition(definition: Definition, state: str, name: str, model: model
 def _plan_action(definition: Definition, where: str, model: models.Transition | models.OnEnter) -> Action:
     output = compile_mapping(model.output).apply if model.output else None
     executor, reliability = model.executor, model.reliability
+    fallback = reliability and reliability.fallback
+    others = fallback.executors if fallback else []
     provided = tuple(model.evidence.provides) if isinstance(model, models.Transition) and model.evidence else ()
     if executor is None:
         return Action("none", output, evidence=provided)
@@ -539,7 +545,15 @@ def _plan_action(definition: Definition, where: str, model: models.Transition | 
         case ApprovalPlan(human, presents, evidence):
             return Action(kind.name, output, human=human, presents=presents, evidence=(*provided, evidence))
         case ChildPlan() as child:
-            return Action(kind.name, output, child=child, evidence=(*provided, child.evidence))
+            return Action(
+                kind.name,
+                output,
+                child=child,
+                retry=(reliability and reliability.retry) or models.Retry(),
+                fallback=_supervise_fallbacks(definition, where, reliability),
+                idempotent=all(map(is_idempotent, others)),
+                evidence=provided,
+            )
         case NoWork() if reliability is None:
             return Action(kind.name, output, evidence=provided)
     try:
@@ -549,9 +563,8 @@ def _plan_action(definition: Definition, where: str, model: models.Transition | 
             runs = supervise(executor, reliability, definition.context)
     except DefinitionError as error:
         raise DefinitionError(f"Workflow {definition.id}, {where}: {error.message}") from None
-    fallback = reliability and reliability.fallback
     # Each of them may be the one that ran when the process ended.
-    candidates = (executor, *(fallback.executors if fallback else ()))
+    candidates = (executor, *others)
     return Action(
         kind.name,
         output,
@@ -560,6 +573,15 @@ def _plan_action(definition: Definition, where: str, model: models.Transition | 
         evidence=provided,
         key=executor.idempotency_key if isinstance(executor.idempotency_key, str) else KEY,
     )
+
+
+def _supervise_fallbacks(
+    definition: Definition, where: str, reliability: models.Reliability | None
+) -> Supervised | None:
+    try:
+        return None if definition.unset else supervise_fallbacks(reliability, definition.context)
+    except DefinitionError as error:
+        raise DefinitionError(f"Workflow {definition.id}, {where}: {error.message}") from None
 
 
 def _explain_unset(definition: Definition) -> str:

@@ -123,6 +123,8 @@ class PendingMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     request_digest: str = ""
     approval: Approval | None = None
     child: str = ""
+    tries: int = 0
+    """How many children failed before it."""
     began: float = 0.0
     once: bool = False
     """Whether the instance is only there for this move, and removed when it ends."""

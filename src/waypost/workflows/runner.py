@@ -30,7 +30,7 @@ from waypost.stores.tasks import RequestRecord
 from waypost.workflows import transitions, views
 from waypost.workflows.definitions import CANCEL, ENTER, Action, canonical
 from waypost.workflows.executors.kind import Run
-from waypost.workflows.executors.reliability import AttemptsFailed
+from waypost.workflows.executors.reliability import AttemptsFailed, can_retry, delay
 from waypost.workflows.instance import (
     Instance,
     InstanceCache,
@@ -282,7 +282,8 @@ class Runner:
     async def _run(self, instance: Instance, caller: Caller) -> Outcome:
         pending_move = instance.pending_move
         assert pending_move is not None
-        executor = instance.state.actions[pending_move.move].runs
+        action = instance.state.actions[pending_move.move]
+        executor = action.runs or action.fallback
         assert executor is not None
         # From here on maintenance renews the lease of this move, and leaves its instance alone.
         self.running[instance.token] = instance.id
@@ -349,7 +350,7 @@ class Runner:
         record, before = after.to_record(found.due_at, instance.version), (instance.state.name, instance.settled)
         # A single call that succeeded leaves nothing; one that was interrupted stays, to show its outcome.
         removes = pending_move is not None and pending_move.once and error is None
-        for delay in (*_COMMIT_RETRY_DELAYS_S, None):
+        for pause in (*_COMMIT_RETRY_DELAYS_S, None):
             try:
                 if removes:
                     await self._store.instances.remove_new(instance.id, instance.token)
@@ -357,9 +358,9 @@ class Runner:
                     await self._store.instances.commit(record, self.now(), entry, instance.token, request, before)
                 break
             except StoreUnavailable:
-                if delay is None or not instance.token:
+                if pause is None or not instance.token:
                     raise
-                await asyncio.sleep(delay)
+                await asyncio.sleep(pause)
             except StaleVersion:
                 if await self._was_committed(instance, entry, removed=removes):
                     break
@@ -458,7 +459,7 @@ class Runner:
         assert plan is not None
         child_id = transitions.child_id(instance.id, pending_move.key)
         pending_move = replace(pending_move, kind="child", child=child_id, holder="")
-        due = self.now() + min(CHILD_CHECK_S, plan.within or CHILD_CHECK_S)
+        due = self.now() + _check_after(action)
         # Before the child exists: after a crash in between, maintenance finds the parent and starts the child.
         reserved = await self.reserve(instance, pending_move, due)
         try:
@@ -490,18 +491,40 @@ class Runner:
                 depth,
             )
         except WorkflowRefused as error:
-            return await self.fail(instance, pending_move, ExecutorFailed(error.message, class_of(error)))
+            failure = ExecutorFailed(error.message, class_of(error))
+            return await self._fail_child(instance, pending_move, failure, caller)
         finally:
             self._listeners.pop(pending_move.child, None)
         if listener.is_set() and not child.is_over:  # the child ended after it was read
             child = await self._cache.get(pending_move.child) or child
-        return await self._end_wait(instance, pending_move, child) if child.is_over else Outcome(instance)
+        return await self._end_wait(instance, pending_move, child, caller) if child.is_over else Outcome(instance)
 
-    async def _end_wait(self, instance: Instance, pending_move: PendingMove, child: Instance) -> Outcome:
+    async def _end_wait(
+        self, instance: Instance, pending_move: PendingMove, child: Instance, caller: Caller
+    ) -> Outcome:
         if child.body.outcome == "succeeded":
-            return await self.finish(instance, pending_move, transitions.child_output(child))
+            plan = instance.state.actions[pending_move.move].child
+            assert plan is not None
+            return await self.finish(instance, pending_move, transitions.child_output(child), plan.evidence)
         message = f"Workflow {child.definition.id} ({child.id}) ended as {child.body.outcome} in {child.state.name}."
-        return await self.fail(instance, pending_move, ExecutorFailed(message))
+        return await self._fail_child(instance, pending_move, ExecutorFailed(message), caller)
+
+    async def _fail_child(
+        self, instance: Instance, pending_move: PendingMove, error: ExecutorFailed, caller: Caller
+    ) -> Outcome:
+        """Start another child, or else run the fallbacks, or else end the move; the instance is reserved for it."""
+        action, tries = instance.state.actions[pending_move.move], pending_move.tries + 1
+        if can_retry(action.retry, tries, error):
+            child_id = transitions.child_id(instance.id, f"{pending_move.key}#{tries}")
+            began = self.now() + (pause := delay(action.retry, tries))
+            pending_move = replace(pending_move, child=child_id, tries=tries, began=began)
+            # When a pause is over, maintenance wakes the parent, and finds that the child does not exist.
+            reserved = await self.reserve(instance, pending_move, began if pause else began + _check_after(action))
+            return Outcome(reserved) if pause else await self._wait_for_child(reserved, pending_move, caller)
+        if action.fallback is not None:
+            pending_move = replace(pending_move, kind="executing", child="", holder=self.holder)
+            return await self.run(await self.reserve(instance, pending_move), caller)
+        return await self.fail(instance, pending_move, error)
 
     def announce_end(self, child: Instance) -> None:
         """Notify what waits for an instance that ended: an executor in this process, or its parent."""
@@ -528,14 +551,15 @@ class Runner:
         child = await self._cache.get(pending_move.child)
         plan = instance.state.actions[pending_move.move].child
         assert plan is not None
-        if child is None:
-            return await self._wait_for_child(instance, pending_move, caller)
+        if child is None:  # not started yet: after a crash, or because the pause before another attempt is not over
+            is_early = pending_move.began > self.now()
+            return None if is_early else await self._wait_for_child(instance, pending_move, caller)
         if child.is_over:
-            return await self._end_wait(instance, pending_move, child)
+            return await self._end_wait(instance, pending_move, child, caller)
         if plan.within is not None and pending_move.began + plan.within <= self.now():
             await self.end(child, "its time limit was exceeded")
-            message = f"Workflow {plan.definition} did not end within {plan.within:g} s."
-            return await self.fail(instance, pending_move, ExecutorFailed(message, "timeout"))
+            failure = ExecutorFailed(f"Workflow {plan.definition} did not end within {plan.within:g} s.", "timeout")
+            return await self._fail_child(instance, pending_move, failure, caller)
         again = self.now() + CHILD_CHECK_S
         due = again if plan.within is None else min(again, pending_move.began + plan.within)
         # Keep the token: the process that started the child commits with it when the child ends.
@@ -641,6 +665,11 @@ def _answer_request(after: Instance, pending_move: PendingMove, error: Data | No
     """The answer to store with the move, in one transaction, so that a repeated request finds it."""
     answer = views.describe_instance(after, pending_move.by, error=error)
     return RequestRecord(after.id, pending_move.request, pending_move.request_digest, answer)
+
+
+def _check_after(action: Action) -> float:
+    """After how long a parent whose child was just started is checked for the first time."""
+    return min(CHILD_CHECK_S, (action.child and action.child.within) or CHILD_CHECK_S)
 
 
 def _check_depth(depth: int) -> None:

@@ -560,7 +560,7 @@ class Simulation:
                 return instance
             pending_move = msgspec.structs.replace(pending_move, approval=_approve(action.human))
         output = self._sample_output(instance, move, action)
-        proof = None if action.runs is None else self._cast.find_proof(instance, move)
+        proof = None if action.runs is None and action.child is None else self._cast.find_proof(instance, move)
         after = transitions.apply_transition(instance, pending_move, output, 0.0, proof).instance
         self._record_move(instance, move, after.state.name, arguments)
         return after

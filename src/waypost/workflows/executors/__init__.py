@@ -45,6 +45,7 @@ __all__ = [
     "is_idempotent",
     "register_executor",
     "supervise",
+    "supervise_fallbacks",
     "unregister_executor",
 ]
 
@@ -74,6 +75,17 @@ def build(model: ExecutorModel, context: ExecutorContext) -> Executor:
 
 def supervise(model: ExecutorModel, reliability: Reliability | None, context: ExecutorContext) -> Supervised:
     """The executor of a model with the retries, timeouts and fallbacks of a reliability."""
+    return Supervised(
+        build(model, context), _build_fallbacks(reliability, context), reliability, secrets=context.secrets
+    )
+
+
+def supervise_fallbacks(reliability: Reliability | None, context: ExecutorContext) -> Supervised | None:
+    """The fallbacks of a reliability alone, for what the engine does itself."""
+    fallbacks = _build_fallbacks(reliability, context)
+    return Supervised(fallbacks[0], fallbacks[1:], reliability, secrets=context.secrets) if fallbacks else None
+
+
+def _build_fallbacks(reliability: Reliability | None, context: ExecutorContext) -> list[Executor]:
     fallback = reliability and reliability.fallback
-    others = [build(other, context) for other in fallback.executors] if fallback else []
-    return Supervised(build(model, context), others, reliability, secrets=context.secrets)
+    return [build(other, context) for other in fallback.executors] if fallback else []

@@ -82,9 +82,7 @@ class Supervised:
                 return output
             except ExecutorFailed as error:
                 record["errorClass"] = error.error_class
-                # Never after a permanent error, whatever `retryOn` says: it would fail in the same way.
-                can_retry = error.error_class != "permanent_error" and error.error_class in self._retry.retry_on
-                if number >= self._retry.max_attempts or not can_retry:
+                if not can_retry(self._retry, number, error):
                     raise
             finally:
                 record["ms"] = round((self._clock() - began) * 1000)
@@ -118,7 +116,13 @@ async def run_safely(executor: Executor, run: Run) -> Any:
         raise ExecutorFailed(f"The executor crashed: {type(error).__name__}.") from error
 
 
-def delay(retry: Retry, failed: int, chance: Callable[[], float]) -> float:
+def can_retry(retry: Retry, failed: int, error: ExecutorFailed) -> bool:
+    """Whether another attempt follows after so many failed ones, of which an error was the last."""
+    # Never after a permanent error, whatever `retryOn` says: it would fail in the same way.
+    return failed < retry.max_attempts and error.error_class in {*retry.retry_on} - {"permanent_error"}
+
+
+def delay(retry: Retry, failed: int, chance: Callable[[], float] = random.random) -> float:
     """Seconds to wait after so many failed attempts."""
     if retry.backoff == "none":
         return 0.0
