@@ -100,6 +100,7 @@ CODES = {
     "WF056": "Two deterministic transitions of a state have no guards (warning).",
     "WF057": "A dangerous transition can be reached without a person (warning).",
     "WF058": "An approval has a `reliability` (warning).",
+    "WF059": "A part of an executor has what only the whole can have (warning).",
     "WF060": "An entry of `proxy.expose` has neither `name` nor `capability`, has both, or is not a tool name.",
     "WF061": "Something is exposed that only works in a workflow.",
     "WF062": "Something is exposed that reads what only a workflow has (warning).",
@@ -113,7 +114,7 @@ WARNINGS = frozenset(
         *("CFG031", "CFG051", "CFG053", "CFG064", "CFG072", "CFG073", "CFG074", "CFG075", "CFG077"),
         *("CFG080", "CFG082", "CFG083"),
         *("WF025", "WF026", "WF027", "WF044", "WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057"),
-        *("WF058", "WF062"),
+        *("WF058", "WF059", "WF062"),
     }
 )
 

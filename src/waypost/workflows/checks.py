@@ -132,6 +132,7 @@ def check_executors(places: Iterable[Place], report: Report) -> None:
         if (check := kind_of(place.executor).check) is not None:
             check(place.executor, place.path, report)
         data_flow.check_embedded_paths(place, report)
+        data_flow.check_part(place, report)
 
 
 def check_places(places: Iterable[Place], capabilities: Mapping[str, Capability], report: Report) -> None:

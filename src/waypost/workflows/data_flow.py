@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -274,6 +275,22 @@ def check_embedded_paths(place: Place, report: Report) -> None:
             alone = "as an argument of its own" if "args" in key[len(place.path) :] else "alone, as the whole text"
             sentence = f"{quoted(text)} is passed as it is written; write {quoted(meant)} {alone}"
             report.add(key, sentence, "WF026")
+
+
+def check_part(place: Place, report: Report) -> None:
+    """Report what only the executor of a whole transition can have, where an executor is a part of another one."""
+    if not place.within:
+        return
+    inside, executor = f"inside of {quoted(place.within[-1])}", place.executor
+    if executor.idempotency_key is not True:
+        sentence = f"the key has no effect {inside}, where each part gets that of the whole; set it there, or remove it"
+        report.add((*place.path, "idempotencyKey"), sentence, "WF059")
+    if isinstance(executor, CapabilityCall) and executor.capability in report.config.capabilities:
+        with suppress(DefinitionError):  # which is reported where the entry is written
+            if resolve_capability(executor.capability, report.config.capabilities).reliability is not None:
+                name = quoted(executor.capability)
+                sentence = f"the `reliability` of {name} has no effect {inside}; set one in the transition"
+                report.add((*place.path, "capability"), sentence, "WF059")
 
 
 def _texts_of(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:

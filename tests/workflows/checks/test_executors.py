@@ -12,6 +12,7 @@ ONE = """\
 connections: {build: {kind: cli, command: make}}
 capabilities:
   ask: {executor: {kind: human}}
+  patient: {executor: {kind: noop}, reliability: {timeoutMs: 5}}
   one: {executor: {kind: parallel, branches: [{kind: noop}]}}
   three: {executor: {kind: parallel, branches: [{kind: parallel, branches: [{capability: one}]}]}}
 workflows:
@@ -48,6 +49,13 @@ workflows:
         ("{kind: parallel, branches: [{capability: ask}]}", ["WF023"]),
         ("{kind: noop}, reliability: {fallback: {executors: [{kind: human}]}}", ["WF023"]),
         ("{capability: ask}, reliability: {timeoutMs: 5}", ["WF058"]),
+        ("{capability: patient}", []),
+        ("{kind: parallel, branches: [{capability: patient}]}", ["WF059"]),
+        ("{kind: pipeline, steps: [{kind: parallel, branches: [{capability: patient}]}]}", ["WF059"]),
+        ("{kind: noop}, reliability: {fallback: {executors: [{capability: patient}]}}", ["WF059"]),
+        ("{kind: noop, idempotencyKey: fixed}", []),
+        ("{kind: parallel, branches: [{kind: noop, idempotencyKey: fixed}]}", ["WF059"]),
+        ("{kind: noop}, reliability: {fallback: {executors: [{kind: noop, idempotencyKey: fixed}]}}", ["WF059"]),
     ],
 )
 def test_an_executor_is_complete_and_possible(executor: str, codes: list[str], check: Checker) -> None:
