@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -56,6 +57,18 @@ def test_only_documents_of_the_kind_are_found(index: SearchIndex) -> None:
     assert ids(index, "build and publish my service", "workflow") == ["release"]
     assert ids(index, "build and publish my service", "capability") == []
     assert ids(index, "", "nothing of the kind") == []
+
+
+def test_keywords_that_no_document_has_find_their_synonyms(index: SearchIndex) -> None:
+    index.add(Document("fs.create_directory", description="Create a new directory."))
+    found = index.search("make a folder")
+    assert (found.ranking, found.signals, found.results[0].id) == ("hybrid", ["words"], "fs.create_directory")
+    assert index.search("folder", view=view(index, lambda id: not id.startswith("fs."))).results == []
+    assert index.search("folder", "workflow").results == []
+    for ranking, query in (("weighted", "folder"), ("auto", "flrdoe")):
+        index.ranking = cast(Ranking, ranking)
+        nothing = index.search(query)
+        assert (nothing.ranking, nothing.results) == ("weighted", [])
 
 
 @pytest.mark.parametrize("query", ["", "issue", "please open a new issue in my repository"])

@@ -316,12 +316,22 @@ class Hybrid:
         """The vectors of a query's sentences; takes milliseconds, and may be called in another thread."""
         return None if self._embeddings is None else self._embeddings.encode(split_sentences(query))
 
-    def top(self, query: str, limit: int, within: int, visible: int | None, embedded: Matrix | None) -> Found:
+    def top(
+        self,
+        query: str,
+        limit: int,
+        within: int,
+        visible: int | None,
+        embedded: Matrix | None,
+        *,
+        by_meaning: bool = True,
+    ) -> Found:
         """The best of a set of documents, score descending, ties by id, and the names of the signals that ranked."""
         members = within if visible is None else within & visible
-        embedded = self.embed(query) if embedded is None else embedded
+        if by_meaning and embedded is None:
+            embedded = self.embed(query)
         vectors = None
-        if self._embeddings is not None and embedded is not None:
+        if by_meaning and self._embeddings is not None and embedded is not None:
             vectors = self._embeddings.match(embedded, visible)
         is_all = members.bit_count() == len(self._slots)
         asked = Query(split_sentences(query), self._slots.size, vectors, visible, None if is_all else members)
@@ -447,8 +457,9 @@ class SearchIndex:
         """The best documents, score descending and ties by id; only those of a kind, and only those in a view.
 
         A query without terms lists everything with a score of 1.0. The limit is held between 1 and 100. A hybrid
-        ranking that finds nothing, as when every word is misspelt, gives way to the weighted one. The vectors of the
-        query are made here where they are not given.
+        ranking that finds nothing, as when every word is misspelt, gives way to the weighted one; keywords that no
+        document has are looked up in their other forms and synonyms. The vectors of the query are made here where they
+        are not given.
         """
         limit = max(1, min(limit, MAX_RESULTS))
         within = self._within(kind)
@@ -459,11 +470,16 @@ class SearchIndex:
             found = self._hybrid.top(query[:MAX_QUERY_CHARACTERS], limit, within, visible, embedded)
             if found.results:
                 return found
-        if visible is not None:
-            within &= visible
+        shown = within if visible is None else within & visible
         if not terms:
-            return Found("weighted", [Hit(1.0, id) for id in islice(self._slots.by_id(within), limit)])
-        return Found("weighted", self._weighted.top(terms, limit, within))
+            return Found("weighted", [Hit(1.0, id) for id in islice(self._slots.by_id(shown), limit)])
+        hits = self._weighted.top(terms, limit, shown)
+        if not hits and not is_hybrid and (ranking or self.ranking) == "auto":
+            # Not by meaning: anything is a little like everything, and such keywords are often typing errors.
+            found = self._hybrid.top(query[:MAX_QUERY_CHARACTERS], limit, within, visible, None, by_meaning=False)
+            if found.results:
+                return found
+        return Found("weighted", hits)
 
     def explain(self, query: str, id: str) -> list[Reason]:
         """Where a document has the terms of a query; the points are those of the weighted ranking."""
