@@ -308,6 +308,7 @@ async def once_there(b: Bench, about: View, number: int) -> str:
 @asynchronous
 async def test_a_child_ends_with_the_executor_that_it_is_a_part_of() -> None:
     async with bench(beside(), child=SLOW) as b:
+        await b.engine.runner.stop(0)  # as of a hub that is started again
         view = await b.start()
         release = b.work.hold()
         b.work.fails = 1

@@ -136,6 +136,7 @@ class Runner:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._is_stopping = False  # the hub may be started again
 
     async def reserve(
         self, instance: Instance, pending_move: PendingMove, until: float | None = None, token: str = ""
