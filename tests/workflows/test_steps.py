@@ -276,6 +276,31 @@ async def test_all_tools_show_and_check_the_same_input_schema_of_a_workflow_of_s
     assert fine["structuredContent"]["context"]["result"] == "in1"
 
 
+@asynchronous
+async def test_the_tool_of_a_workflow_of_steps_takes_what_its_own_schema_asks_for(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+    step = play("one", gives="done")
+    async with stepping(tmp_path, [step], inputSchema=schema) as desk:
+        tools = {tool["name"]: tool for tool in await desk.client.list_tools()}
+        answers = [
+            await desk.client.call_tool("workflow:walk", given) for given in ({"input": {"q": "x"}}, {"q": "x"}, {})
+        ]
+
+    assert tools["workflow:walk"]["inputSchema"]["properties"]["input"] == schema
+    assert [answer.get("isError", False) for answer in answers] == [False, False, True]
+    assert answers[0]["structuredContent"]["context"]["input"] == {"q": "x"}
+
+
+@pytest.mark.parametrize("properties", [{"input": {"type": "string", "enum": ["in"]}}, {"more": {"type": "integer"}}])
+@asynchronous
+async def test_the_tool_of_a_workflow_of_steps_takes_a_text_where_its_schema_allows_one(
+    properties: Data, tmp_path: Path
+) -> None:
+    own = {"type": "object", "properties": properties}
+    async with stepping(tmp_path, [play("one", adds="1")], inputSchema=own) as desk:
+        assert (await desk.run("in"))["result"] == "in1"
+
+
 def test_every_step_has_a_unique_state_name() -> None:
     steps = [Step(skill="a"), Step(skill="a"), Step(name="failed", skill="b"), Step(capability="c"), Step()]
 

@@ -222,13 +222,14 @@ async def elicit_approval(engine: Engine, ctx: Context, call: Callable[[], Await
 def run_tool(engine: Engine, definition: Definition) -> Capability:
     """The tool that runs a definition until it ends or a caller has to decide."""
     model, name = definition.model, definition.id
-    given: Data = GIVEN if model.steps else model.input_schema or {"type": "object"}
+    takes_text = bool(model.steps) and _takes_text(definition)
+    given: Data = GIVEN if takes_text else model.input_schema or {"type": "object"}
 
     async def run(args: Data, ctx: Context) -> Result:
         if not model.enabled:
             return failure(f"Workflow {name} is disabled")
         value = args.get("input")
-        if model.steps:
+        if takes_text:
             value = {} if value is None else {"input": value}
         elif "input" not in args:
             value = args
@@ -257,6 +258,14 @@ def run_tool(engine: Engine, definition: Definition) -> Capability:
         description=model.description or f"Run the {name} workflow",
         owner=OWNER,
     )
+
+
+def _takes_text(definition: Definition) -> bool:
+    """Whether a text can be the whole input of a workflow of steps, as it is without a schema of its own."""
+    own = definition.model.input_schema
+    if own is None or "input" in (own.get("properties") or ()):
+        return True
+    return definition.schema is None or definition.schema.is_valid({"input": ""})
 
 
 def _move_references(schema: Any, is_schema: bool = True) -> Any:
