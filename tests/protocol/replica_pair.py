@@ -46,6 +46,8 @@ class Side:
             answer = await ctx.elicit("Who are you?", FORM)
             return f"Hello, {(answer.content or {}).get('name')}!"
 
+        self.hub.tool(name="greet-as-task", task="optional", description="The same, as a task.")(greet)
+
         @self.hub.tool
         async def model(ctx: Context) -> str:
             """Ask the model of the client."""

@@ -250,8 +250,11 @@ def test_a_task_of_one_replica_is_cancelled_through_the_other(postgres_url: str,
             started = await at_a.ask("tools/call", {**call("wait"), "task": {}})
             await pair.a.entered.wait()
             task = {"taskId": started["result"]["task"]["taskId"]}
+            listening = await at_b.listen().started()
             assert (await at_b.ask("tasks/cancel", task))["result"]["status"] == "cancelled"
             await pair.a.stopped.wait()
+            notified = await next_message(listening, "notifications/tasks/status")
+            assert notified["params"]["status"] == "cancelled"
 
     run(scenario())
 

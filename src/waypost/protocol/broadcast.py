@@ -246,7 +246,7 @@ class Broadcast:
         message = messages.notification(method)
         for session in self._sessions:
             if is_affected(session.principal):
-                session.push(message)
+                session.push(message, is_for_all=True)
         for subscription in tuple(self._subscriptions):
             if getattr(subscription.wants, f"{kind}_list_changed") and is_affected(subscription.principal):
                 subscription.notify(method)
@@ -256,7 +256,7 @@ class Broadcast:
         message = messages.notification(method, {"uri": uri})
         for session in self._sessions:
             if uri in session.subscriptions and self._can_see_all(session.principal, uris):
-                session.push(message)
+                session.push(message, is_for_all=True)
         for subscription in tuple(self._subscriptions):
             if uri in subscription.uris and self._can_see_all(subscription.principal, uris):
                 subscription.notify(method, uri=uri)

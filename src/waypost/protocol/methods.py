@@ -470,11 +470,10 @@ async def _follow_changes(engine: Engine, given: params.Listen, exchange: Exchan
     tag = {SUBSCRIPTION_ID: exchange.request_id}
 
     def notify(record: TaskRecord) -> None:
-        if record.id in task_ids:
-            subscription.notify("notifications/tasks", **detailed_task(record))
+        subscription.notify("notifications/tasks", **detailed_task(record))
 
     # Before the acknowledgement, so that no change falls between the two; the stream holds it until then.
-    stops = (engine.broadcast.subscribe(subscription), engine.tasks.watch(notify))
+    stops = (engine.broadcast.subscribe(subscription), engine.tasks.watch(notify, task_ids))
     try:
         acknowledged = {"_meta": tag, "notifications": granted}
         await exchange.outlet.send(messages.notification("notifications/subscriptions/acknowledged", acknowledged))

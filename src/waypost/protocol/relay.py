@@ -3,7 +3,8 @@
 The id of a question names the process that waits for its answer, so any replica finds it without a look into the store
 or a subscription per session: each responds to one name. Which replica runs a call is recorded nowhere, because that
 would be a write per call; a cancellation, which is rare, is published to all. So is the id of each session and task
-that changes: a replica that has it in memory reads it from the store.
+that changes: a replica that has it in memory reads it from the store. Neither is recorded where the client of a session
+reads its stream: a replica that has messages for the client asks all, and the one where it reads takes them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import logging
 import re
 import secrets
 import time
+from collections import Counter, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -111,9 +113,13 @@ class Liveness:
 SESSION_CHANGED: Final = "changed.session"
 TASK_CHANGED: Final = "changed.task"
 _CANCELLED: Final = "cancelled"
+_UNREAD: Final = "stream.unread"
+_READ: Final = "stream.read"
 _REQUEST_TIMEOUT_S: Final = 5.0
 _LARGE: Final = "handed over"
 _KEEP_LARGE_S: Final = 60.0
+_MAX_UNREAD: Final = 1000
+_TAKEN: Final = b"taken"
 _MARK: Final = b"#"
 """How the name of a large message begins; a message is JSON, which never begins so."""
 _KEY_BYTES: Final = 32
@@ -130,7 +136,17 @@ class HandedOver(msgspec.Struct, frozen=True):
     message: Message
 
 
+class Delivery(msgspec.Struct, frozen=True):
+    """A message for the client of a session, from another replica; a question of a task names the task."""
+
+    session: str
+    principal: str
+    task: str | None
+    message: msgspec.Raw
+
+
 _decode: Final = msgspec.json.Decoder(HandedOver).decode
+_decode_delivery: Final = msgspec.json.Decoder(Delivery).decode
 _decode_change: Final = msgspec.json.Decoder(tuple[str, str]).decode
 
 
@@ -142,7 +158,8 @@ class Relay:
         self._engine = engine
         self._liveness = engine.sessions.liveness
         self._holder = self._liveness.holder
-        bus.on_reconnect(self._refresh_read_sessions)
+        self.streams = StreamRelay(bus, engine, self._holder)
+        bus.on_reconnect(self._catch_up)
 
     async def start(self) -> None:
         """Take what other replicas hand over."""
@@ -150,6 +167,7 @@ class Relay:
         for subject in (SESSION_CHANGED, TASK_CHANGED):
             await self._bus.subscribe(subject, self._note_change)
         await self._bus.serve(f"replica.{self._holder}", self._take_answer)
+        await self.streams.start()
 
     async def hand_over(self, session: LegacySession, message: Message) -> None:
         """Give an answer or a cancellation that nothing here waits for to the replica that does.
@@ -189,29 +207,171 @@ class Relay:
             changed = self._engine.sessions if subject == SESSION_CHANGED else self._engine.tasks
             self._engine.background(changed.refresh(record))
 
-    def _refresh_read_sessions(self) -> None:
+    def _catch_up(self) -> None:
         """Read sessions with a stream again: announcements may be lost, and others are read at their next request."""
+        self.streams.announce_again()
+        self._engine.tasks.refresh_watched()
         for session in self._engine.sessions:
             if session.streams.has_reader:
                 self._engine.background(self._engine.sessions.refresh(session.id))
 
     async def _take_answer(self, request: bytes) -> bytes:
         handed = _decode(await unwrap_message(self._engine.store, request))
-        session = self._find_session(handed)
+        session = _find_session(self._engine, handed)
         if session is not None:
             session.calls.resolve(handed.message)
         return b""
 
     def _take_cancellation(self, _subject: str, request: bytes) -> None:
         handed = _decode(request)
-        session = self._find_session(handed)
+        session = _find_session(self._engine, handed)
         if session is not None and handed.origin != self._holder:
             cancel(session.running, handed.message)
 
-    def _find_session(self, handed: HandedOver) -> LegacySession | None:
-        # The id of a session alone is not enough: a message of one principal must not reach the session of another.
-        session = self._engine.sessions.get(handed.session)
-        return session if session is not None and session.principal.id == handed.principal else None
+
+def _find_session(engine: Engine, about: HandedOver | Delivery) -> LegacySession | None:
+    # The id of a session alone is not enough: a message of one principal must not reach the session of another.
+    session = engine.sessions.get(about.session)
+    return session if session is not None and session.principal.id == about.principal else None
+
+
+class StreamRelay:
+    """Brings what has no reader here to the replica where the client of the session reads.
+
+    A message counts as read only when that replica has taken it. If its reply is lost, the client gets it twice.
+    """
+
+    def __init__(self, bus: Bus, engine: Engine, holder: str) -> None:
+        self._bus = bus
+        self._engine = engine
+        self._holder = holder
+        self._unread: dict[str, deque[int]] = {}
+        """The numbers of the messages that only this replica has, in the general streams of sessions without a reader
+        here; the streams themselves hold and limit the messages."""
+        self._readers: dict[str, str] = {}
+        """The replica where the client of a session was last known to read, while anything waits for it here."""
+        self._questions: Counter[str] = Counter()
+        """How many questions to the client of a session wait until it reads somewhere."""
+        self._reader_found = asyncio.Event()
+        self._sending: set[str] = set()
+
+    async def start(self) -> None:
+        """Take messages of other replicas, and learn where clients read."""
+        self._reader_found = asyncio.Event()  # of the event loop that runs now
+        await self._bus.subscribe(_UNREAD, self._answer_if_read)
+        await self._bus.subscribe(_READ, self._note_reader)
+        await self._bus.serve(f"stream.{self._holder}", self._take)
+
+    def announce_reader(self, session_id: str) -> None:
+        """Let other replicas know that a client reads here, or waits here for the result of a task."""
+        self._publish(_READ, session_id)
+
+    def note_unread(self, session: LegacySession) -> None:
+        """The newest message of a session's general stream has no reader here."""
+        numbers = self._unread.get(session.id)
+        if numbers is None:
+            numbers = self._unread[session.id] = deque(maxlen=_MAX_UNREAD)
+            # Once: a replica where the client begins to read later announces that.
+            self._publish(_UNREAD, session.id)
+        numbers.append(session.streams.general.last)
+
+    def forget(self, session_id: str) -> None:
+        """A session ended here."""
+        self._unread.pop(session_id, None)
+        self._readers.pop(session_id, None)
+
+    def announce_again(self) -> None:
+        """Ask again where clients read, and say who reads here: messages of the bus may be lost."""
+        for session_id in self._unread:
+            self._publish(_UNREAD, session_id)
+        for session in self._engine.sessions:
+            if self._is_read(session):
+                self._publish(_READ, session.id)
+
+    async def find_reader(self, session_id: str) -> str:
+        """The replica where the client of a session reads, as soon as there is one."""
+        self._questions[session_id] += 1
+        try:
+            while session_id not in self._readers:
+                self._publish(_UNREAD, session_id)
+                with suppress(TimeoutError):  # the bus may lose the message or its answer
+                    async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+                        await self._reader_found.wait()
+            return self._readers[session_id]
+        finally:
+            self._questions[session_id] -= 1
+            if not self._questions[session_id]:
+                del self._questions[session_id]
+
+    async def send(self, replica: str, session: LegacySession, message: bytes, task_id: str | None = None) -> bool:
+        """Give a message to the client at another replica; false if it does not read there any more."""
+        delivery = encode(Delivery(session.id, session.principal.id, task_id, msgspec.Raw(message)))
+        try:
+            carried = await wrap_message(self._engine.store, delivery)
+            taken = await self._bus.request(f"stream.{replica}", carried, _REQUEST_TIMEOUT_S) == _TAKEN
+        except (NoHolder, DeadlineExceeded, RemoteError, StoreUnavailable):
+            taken = False
+        if not taken and self._readers.get(session.id) == replica:
+            del self._readers[session.id]
+        return taken
+
+    def _publish(self, subject: str, session_id: str) -> None:
+        self._engine.background(self._bus.publish(subject, encode((self._holder, session_id))))
+
+    def _is_read(self, session: LegacySession) -> bool:
+        return session.streams.general.has_reader or self._engine.tasks.is_awaited_by(session.id)
+
+    def _answer_if_read(self, _subject: str, message: bytes) -> None:
+        origin, session_id = _decode_change(message)
+        session = self._engine.sessions.get(session_id)
+        if origin != self._holder and session is not None and self._is_read(session):
+            self._publish(_READ, session_id)
+
+    def _note_reader(self, _subject: str, message: bytes) -> None:
+        origin, session_id = _decode_change(message)
+        session = self._engine.sessions.get(session_id)
+        if origin == self._holder or session is None:
+            return
+        if session_id in self._unread or session_id in self._questions:
+            self._readers[session_id] = origin
+        if session_id in self._questions:
+            # A new event for those that wait next: all that wait now look at once.
+            found, self._reader_found = self._reader_found, asyncio.Event()
+            found.set()
+        if session_id in self._unread and session_id not in self._sending:
+            self._engine.background(self._send_unread(session))
+
+    async def _send_unread(self, session: LegacySession) -> None:
+        """Send what has no reader here, in order, and have it count as read."""
+        self._sending.add(session.id)
+        general = session.streams.general
+        try:
+            while (numbers := self._unread.get(session.id)) and session.id in self._readers:
+                event = next((event for event in general.unread() if event.number == numbers[0]), None)
+                # A reader came here meanwhile, or there was no room for it.
+                if event is None or general.has_reader:
+                    numbers.popleft()
+                elif await self.send(self._readers[session.id], session, event.message):
+                    numbers.popleft()
+                    general.delivered = max(general.delivered, event.number)
+        finally:
+            self._sending.discard(session.id)
+            if not self._unread.get(session.id):
+                self.forget(session.id)
+
+    async def _take(self, request: bytes) -> bytes:
+        delivery = _decode_delivery(await unwrap_message(self._engine.store, request))
+        session = _find_session(self._engine, delivery)
+        if session is None:
+            return b""
+        outlet = None if delivery.task is None else self._engine.tasks.find_outlet(delivery.task, session.id)
+        if outlet is not None:
+            await outlet.send(bytes(delivery.message))
+        elif session.streams.general.has_reader:
+            session.push(bytes(delivery.message))
+        else:
+            return b""
+        return _TAKEN
 
 
 async def wrap_message(store: Store, message: bytes) -> bytes:

@@ -258,13 +258,16 @@ class LegacySession(Session):
         """Whether it has a connection, a running call or task, or an open stream."""
         return self._attached is not None or bool(self.running or self.tasks) or self.streams.has_reader
 
-    def push(self, message: bytes) -> None:
-        """Send a message that belongs to no request."""
+    def push(self, message: bytes, *, is_for_all: bool = False) -> None:
+        """Send a message that belongs to no request; one that is for all sessions is sent by each replica itself."""
         if self._attached is not None:
             self._attached(message)
-        else:
-            self._host.messages.add("out", self.principal.id, self.id, message)
-            self.streams.general.append(message)
+            return
+        self._host.messages.add("out", self.principal.id, self.id, message)
+        general, relay = self.streams.general, self.streams.liveness.relay
+        general.append(message)
+        if relay is not None and not (is_for_all or general.has_reader or general.closed):
+            relay.streams.note_unread(self)
 
     async def save(self) -> None:
         """Write changes to the store, so that the session can be recovered."""

@@ -292,6 +292,8 @@ class Sessions:
         if not self._held[session.principal.id]:
             del self._held[session.principal.id]
         session.end(is_revoked=is_revoked)
+        if self.liveness.relay is not None:
+            self.liveness.relay.streams.forget(session.id)
         if session.subscriptions and self.on_subscriptions is not None:
             self.on_subscriptions(session, ())
         return True

@@ -235,11 +235,13 @@ class EventStream:
         # over.
         me = self._reader = reader or object()
         self.has_reader_or_ended.set()
+        if self._owner is not None:
+            self._owner.note_reader(self)
         self.delivered = after
-        self._unread_bytes = sum(len(event.message) for event in self._unread())
+        self._unread_bytes = sum(len(event.message) for event in self.unread())
         try:
             while True:
-                for event in self._unread():
+                for event in self.unread():
                     if self._reader is not me:
                         return
                     self.delivered = event.number
@@ -293,7 +295,8 @@ class EventStream:
         self._unread_bytes = len(dropped) if event.number > self.delivered else 0
         self._resize(len(dropped) - len(event.message))
 
-    def _unread(self) -> list[Event]:
+    def unread(self) -> list[Event]:
+        """The kept events that no reader took."""
         if self.delivered >= self.last or not self._events:
             return []
         first = self._events[0].number
@@ -357,13 +360,8 @@ class SessionStreams:
         self._streams: dict[str, EventStream] = {self.general.name: self.general}
 
     def _make(self, name: str, *, ends_when_full: bool = True) -> EventStream:
-        return EventStream(
-            name,
-            max_bytes=self._limits.max_stream_bytes,
-            ends_when_full=ends_when_full,
-            record=self._record,
-            owner=self,
-        )
+        limit = self._limits.max_stream_bytes
+        return EventStream(name, max_bytes=limit, ends_when_full=ends_when_full, record=self._record, owner=self)
 
     def resize(self, change: int) -> None:
         """Note that a stream holds more or fewer bytes."""
@@ -424,6 +422,11 @@ class SessionStreams:
         """A stream was closed."""
         if stream is not self.general:
             self.liveness.request_closed()
+
+    def note_reader(self, stream: EventStream) -> None:
+        """A client reads a stream: what other replicas have for it comes here from now on."""
+        if stream is self.general and self.liveness.relay is not None:
+            self.liveness.relay.streams.announce_reader(self._session_id)
 
     def get(self, name: str) -> EventStream | None:
         """The stream of that name, if this process has it."""

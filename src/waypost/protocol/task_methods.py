@@ -18,10 +18,18 @@ from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.questions import InputNeeded, Question, is_declared
-from waypost.errors import CapabilityNotSupported, InvalidParams, MethodNotFound, NoAnswer, StoreUnavailable
+from waypost.errors import (
+    CapabilityNotSupported,
+    InvalidParams,
+    MethodNotFound,
+    NoAnswer,
+    NoHolder,
+    StoreUnavailable,
+)
 from waypost.loops import maybe_await
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import CLOSED_OUTLET, Asker, Exchange
+from waypost.protocol.relay import StreamRelay
 from waypost.protocol.responses import CALL_FAILED, EMPTY, Answer
 from waypost.protocol.rounds import Rounds
 from waypost.protocol.session import SESSION_ENDED, LegacySession, SessionOutlet, session_of
@@ -94,21 +102,35 @@ class SessionTaskAsker:
 
         async def send(message: bytes) -> None:
             nonlocal outlet
-            outlet = outlet or await self._find_outlet()
-            await outlet.send(message)
+            if outlet is not None:  # the cancellation of the question, which a client that is gone does not need
+                with suppress(NoHolder):
+                    await outlet.send(message)
+            while outlet is None:
+                found = await self._find_outlet()
+                with suppress(NoHolder):  # its client reads there no longer
+                    await found.send(message)
+                    outlet = found
 
         async with self._task.asking(question):
             return await self._session.calls.ask(related, self._session.version, send)
 
     async def _find_outlet(self) -> Outlet:
-        """The stream of the client's request for the result, else its general stream, once it reads one."""
-        general = self._session.streams.general
+        """The stream of the client's request for the result, else its general stream, once it reads one.
+
+        The client may read either of them at another replica.
+        """
+        general, relay = self._session.streams.general, self._session.streams.liveness.relay
         while self._task.outlet is None:
             if self._session.is_attached or general.has_reader:
                 return SessionOutlet(self._session)
             if general.closed:
                 raise NoAnswer(SESSION_ENDED)
-            await _wait_for_any(self._task.is_result_awaited, general.has_reader_or_ended)
+            elsewhere = None if relay is None else relay.streams.find_reader(self._session.id)
+            replica = await _wait_for_any(
+                elsewhere, self._task.is_result_awaited.wait(), general.has_reader_or_ended.wait()
+            )
+            if relay is not None and isinstance(replica, str):
+                return RemoteOutlet(relay.streams, replica, self._session, self._task.record.id)
         return self._task.outlet
 
     async def once(self, _key: str, function: Callable[[], Any]) -> Any:
@@ -116,10 +138,30 @@ class SessionTaskAsker:
         return await maybe_await(function())
 
 
-async def _wait_for_any(*events: asyncio.Event) -> None:
-    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+class RemoteOutlet:
+    """The outlet of messages for the client of a session that reads its stream, or waits for a task, elsewhere."""
+
+    def __init__(self, streams: StreamRelay, replica: str, session: LegacySession, task_id: str) -> None:
+        self._streams = streams
+        self._replica = replica
+        self._session = session
+        self._task_id = task_id
+
+    async def send(self, message: bytes) -> None:
+        """Send a message; raises `NoHolder` if the client does not read there any more."""
+        if not await self._streams.send(self._replica, self._session, message, self._task_id):
+            raise NoHolder("The client does not read at that replica any more.")
+
+    async def close_early(self) -> None:
+        """Nothing to close: the stream belongs to the other replica."""
+
+
+async def _wait_for_any(*waits: Coroutine[Any, Any, Any] | None) -> Any:
+    """The result of the first of several coroutines that ends; the others are cancelled."""
+    waiting = [asyncio.ensure_future(wait) for wait in waits if wait is not None]
     try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        return next(one for one in waiting if one in done).result()
     finally:
         for one in waiting:
             one.cancel()

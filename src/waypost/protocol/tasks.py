@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -245,8 +245,11 @@ class RunningTask:
                 stored = msgspec.structs.replace(self.record, status="cancelled", status_message=CANCELLED)
             # A process that stood still longer than its heartbeat holds finds here that another has its task.
             self.is_taken_over = not stored.is_over and stored.holder != self.record.holder
+            has_ended = stored.is_over and not self.record.is_over
             if not self.is_taken_over:
                 self.record = stored
+            if has_ended and self.on_change is not None:
+                self.on_change(stored)
         if stored.is_over or self.is_taken_over:
             self._cancel_work()
         elif stored.answers:
@@ -315,7 +318,9 @@ class Tasks:
         self._liveness = liveness
         self._shares = Shares(limit)
         self._running: dict[str, RunningTask] = {}
-        self._watchers: list[Watcher] = []
+        self._watchers: list[tuple[Watcher, Collection[str] | None]] = []
+        self._awaited: list[tuple[str, str, Outlet]] = []
+        """Tasks of other processes whose results clients wait for here: task, session, outlet of the request."""
         # Weak: an event goes with the last request that waits for it.
         self._changed_elsewhere: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         """Set when another replica wrote a task whose result a client waits for here."""
@@ -327,10 +332,28 @@ class Tasks:
         """The time that all replicas share."""
         return self._host.store.now()
 
-    def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """Call `watcher` at each change that this process makes, until the returned function is called."""
-        self._watchers.append(watcher)
-        return lambda: self._watchers.remove(watcher)
+    def watch(self, watcher: Watcher, task_ids: Collection[str] | None = None) -> Callable[[], None]:
+        """Call `watcher` at each change of some tasks, until the returned function is called.
+
+        Without ids, at each change that this process makes to any task.
+        """
+        entry = (watcher, task_ids)
+        self._watchers.append(entry)
+        return lambda: self._watchers.remove(entry)
+
+    def refresh_watched(self) -> None:
+        """Look at watched tasks again, because announcements of other replicas may be lost."""
+        for task_id in {task_id for _, task_ids in self._watchers for task_id in task_ids or ()}:
+            self._host.background(self.refresh(task_id))
+
+    def is_awaited_by(self, session_id: str) -> bool:
+        """Whether the client of a session waits here for the result of a task that runs elsewhere."""
+        return any(session == session_id for _, session, _ in self._awaited)
+
+    def find_outlet(self, task_id: str, session_id: str) -> Outlet | None:
+        """The outlet of the request with which the client of a session waits here for the result of a task."""
+        found = (outlet for *waiting, outlet in self._awaited if waiting == [task_id, session_id])
+        return next(found, None)
 
     async def start(
         self,
@@ -433,8 +456,9 @@ class Tasks:
         if self._liveness.relay is not None:
             self._liveness.relay.announce(TASK_CHANGED, saved.id)
         # A copy: a watcher may remove itself when it is called.
-        for watcher in tuple(self._watchers):
-            watcher(saved)
+        for watcher, task_ids in tuple(self._watchers):
+            if task_ids is None or saved.id in task_ids:
+                watcher(saved)
         return saved
 
     async def find(self, task_id: str, principal: Principal) -> TaskRecord:
@@ -485,14 +509,29 @@ class Tasks:
             with running.route_questions_to(outlet) if session_id == running.owner else nullcontext():
                 await running.ended.wait()
             record = running.record  # of a task that was taken over, another replica writes the end
+        if record.is_over:
+            return record
         changed = self._changed_elsewhere.setdefault(record.id, asyncio.Event())
-        while not record.is_over:
-            with suppress(TimeoutError):  # the bus may lose the announcement, and a dead holder sends none
-                async with asyncio.timeout(POLL_INTERVAL_S):
-                    await changed.wait()
-            changed.clear()
-            record = await self.find(record.id, principal)
+        with self._take_questions(record.id, session_id, outlet):
+            while not record.is_over:
+                with suppress(TimeoutError):  # the bus may lose the announcement, and a dead holder sends none
+                    async with asyncio.timeout(POLL_INTERVAL_S):
+                        await changed.wait()
+                changed.clear()
+                record = await self.find(record.id, principal)
         return record
+
+    @contextmanager
+    def _take_questions(self, task_id: str, session_id: str, outlet: Outlet) -> Iterator[None]:
+        """Send questions that a task of another replica asks its own session through `outlet`."""
+        waiting = (task_id, session_id, outlet)
+        self._awaited.append(waiting)
+        if self._liveness.relay is not None:
+            self._liveness.relay.streams.announce_reader(session_id)
+        try:
+            yield
+        finally:
+            self._awaited.remove(waiting)
 
     async def refresh(self, task_id: str) -> None:
         """Take over what another replica wrote for a task that runs here, or whose result a client waits for here."""
@@ -500,9 +539,14 @@ class Tasks:
         if changed is not None:
             changed.set()
         task = self._get_running(task_id)
-        if task is not None and not task.record.is_over:
-            with suppress(StoreUnavailable):  # the next heartbeat looks again
+        with suppress(StoreUnavailable):  # the next heartbeat looks again, and clients can ask for the task
+            if task is not None and not task.record.is_over:
                 await task.refresh()
+            watchers = [watcher for watcher, task_ids in self._watchers if task_ids is not None and task_id in task_ids]
+            record = await self.load(task_id) if watchers else None
+            if record is not None:
+                for watcher in watchers:
+                    watcher(record)
 
     async def page(self, principal: Principal, after: str | None, limit: int) -> list[TaskRecord]:
         """Tasks of one principal."""
