@@ -34,6 +34,31 @@ async def process() -> int:
 """
 
 
+CONFIG = """\
+version: "1"
+server: {name: desk, version: "1", port: 0}
+store: {url: "${DESK_STORE}"}
+toolkits: ["./kit.py:Kit"]
+"""
+KIT = """\
+import os
+import time
+from pathlib import Path
+
+from waypost import Toolkit, tool
+
+with Path("imported").open("a") as file:
+    file.write("x")
+while Path("imported").read_text() == "x" * int(os.environ["DESK_HOLD"]) and not Path("go").exists():
+    time.sleep(0.01)
+
+
+class Kit(Toolkit):
+    @tool(description="Say hello.")
+    def hello(self): return "hello"
+"""
+
+
 @contextmanager
 def desk(folder: Path, store: str, *options: str) -> Iterator[tuple[Serving, list[psutil.Process]]]:
     """A hub in two processes, and the processes; none of them is left afterwards."""
@@ -112,6 +137,29 @@ def test_a_signal_stops_all_processes(tmp_path: Path, postgres_url: str, number:
         serving.signal(number)
         assert serving.wait() == 0
         assert not any(one.is_running() for one in processes)
+
+
+def test_a_hangup_drains_processes_that_have_no_file_to_reload(tmp_path: Path, postgres_url: str) -> None:
+    with desk(tmp_path, postgres_url) as (serving, _):
+        serving.signal(signal.SIGHUP)
+        assert serving.wait() == 0
+        assert not any("of the hub ended" in line for line in serving.lines)
+
+
+@pytest.mark.parametrize(("processes", "hold"), [("1", "1"), ("2", "1"), ("2", "2")])
+def test_a_hangup_during_the_start_ends_nothing(tmp_path: Path, postgres_url: str, processes: str, hold: str) -> None:
+    (tmp_path / "waypost.yaml").write_text(CONFIG)
+    (tmp_path / "kit.py").write_text(KIT)
+    imported = tmp_path / "imported"
+    env = {"DESK_STORE": postgres_url, "DESK_HOLD": hold}
+    with serving("waypost.yaml", "--processes", processes, cwd=tmp_path, **env) as hub:
+        deadline = time.monotonic() + PATIENCE
+        while not imported.exists() or imported.stat().st_size < int(hold):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        hub.signal(signal.SIGHUP)
+        (tmp_path / "go").touch()
+        assert hub.find_url()
 
 
 def test_the_processes_end_with_their_supervisor(tmp_path: Path, postgres_url: str) -> None:

@@ -59,7 +59,8 @@ def supervise(args: Namespace, hub: Hub, port: int, number: int) -> Output:
         port = free.getsockname()[1]
     # Not a listening one: it keeps the port while a process is replaced, and gets no connections.
     with server.listen(host, port, is_shared=True), announcing(hub, core.data_dir) as announce:
-        supervisor = _Supervisor(args, host, port, core.settings.server.drain_ms / 1000, new_key())
+        drain_s = core.settings.server.drain_ms / 1000
+        supervisor = _Supervisor(args, host, port, drain_s, new_key(), hub.runtime.configuration is not None)
 
         def ready(first: RunningHub) -> None:
             announce(msgspec.structs.replace(first, pid=os.getpid()))
@@ -68,13 +69,17 @@ def supervise(args: Namespace, hub: Hub, port: int, number: int) -> Output:
 
 
 class _Supervisor:
-    def __init__(self, args: Namespace, host: str, port: int, drain_s: float, key: str) -> None:
+    def __init__(self, args: Namespace, host: str, port: int, drain_s: float, key: str, has_file: bool) -> None:
         self._words = to_words(args)
+        self._has_file = has_file
+        """Whether there is a configuration file to reload."""
         self._address = host, port
         self._key = key
         self._stop_s = drain_s + STOP_TIMEOUT_S + _GRACE_S
         self._running: dict[int, asyncio.subprocess.Process] = {}
         """The processes by their number."""
+        self._ready: set[asyncio.subprocess.Process] = set()
+        """Those that handle SIGHUP, which would end one that is starting."""
         self._stopping = asyncio.Event()
 
     async def run(self, number: int, ready: Callable[[RunningHub], None]) -> int:
@@ -106,7 +111,10 @@ class _Supervisor:
 
     def _forward(self, number: signal.Signals) -> None:
         """Pass a signal on: the processes drain, stop at once or reload, as one process does."""
-        for process in self._running.values():
+        if number == signal.SIGHUP and not self._has_file:
+            number = signal.SIGTERM  # else all would end at once, and be started again
+        # A process that is starting reads the files now.
+        for process in self._ready if number == signal.SIGHUP else self._running.values():
             with suppress(ProcessLookupError):
                 process.send_signal(number)
         if number != signal.SIGHUP:
@@ -159,9 +167,12 @@ class _Supervisor:
             os.close(report)
             report = -1
             line = await asyncio.to_thread(_read_line, reports)
+            if line:
+                self._ready.add(process)
             if line and not started.done():
                 started.set_result(msgspec.json.decode(line, type=RunningHub))
             status = await process.wait()
+            self._ready.discard(process)
         finally:
             self._running.pop(place, None)
             for end in (watched, held, reports, report):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -56,7 +57,21 @@ def run(args: Namespace) -> Output:
         from waypost.cli.reload import supervise
 
         return supervise(args)
-    return serve(args)
+    with _surviving_hangups() if is_config(args.target) else nullcontext():
+        return serve(args)
+
+
+@contextmanager
+def _surviving_hangups() -> Iterator[None]:
+    """Ignore SIGHUP until the hub handles it, because it would end the process.
+
+    A reload that is requested so early is not missed: a hub looks for changed files when it begins to watch them.
+    """
+    before = signal.signal(signal.SIGHUP, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def serve(args: Namespace, share: Share | None = None) -> Output:
