@@ -113,6 +113,18 @@ async def repeat(folder: str) -> str:
     return await linger(folder)
 
 
+@hub.tool
+async def greet(ctx: Context) -> str:
+    """Ask for a name and greet, in a call that waits for it."""
+    return await ask(ctx)
+
+
+@hub.tool(task="required", annotations={"idempotentHint": True})
+async def ask_again(ctx: Context) -> str:
+    """The same as a task that may be run again."""
+    return await ask(ctx)
+
+
 @hub.tool(task="required")
 async def ask(ctx: Context) -> str:
     """Ask for a name and greet."""

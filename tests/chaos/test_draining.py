@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from tests.chaos.test_hub_killed import LOST, desk_in, has_begun
-from tests.chaos.test_two_hubs import Pair
+from tests.chaos.test_two_hubs import Pair, has_begun_at, is_taken_over
 from tests.chaos.visitor import Refused, Visitor, eventually, visiting
 
 DEADLINE: Final = 120.0
@@ -166,6 +166,51 @@ def test_work_that_still_runs_after_the_drain_timeout_is_stopped(tmp_path: Path,
             assert await end(pair) == 0
             assert (await visitor.task_is(pair.b, task, "failed"))["error"]["message"] == LOST
             pair.first.wait_for("what still ran after 0.3 s")
+
+    with two_desks(tmp_path, postgres_url, drain_ms=300) as pair:
+        asyncio.run(scenario(pair))
+
+
+def test_a_task_that_may_be_run_again_goes_on_at_the_other_replica(tmp_path: Path, postgres_url: str) -> None:
+    async def scenario(pair: Pair) -> None:
+        async with at_the_desk() as visitor:
+            task = await visitor.start_task(pair.a, "repeat", folder=str(tmp_path))
+            await has_begun_at(pair.first, tmp_path)
+            await terminate(pair)
+            assert await end(pair) == 0
+            await is_taken_over(pair, visitor, task)
+            (tmp_path / "go").touch()
+            done = await visitor.task_is(pair.b, task, "completed")
+            assert done["result"]["content"][0]["text"] == "done"
+
+    with two_desks(tmp_path, postgres_url, drain_ms=300) as pair:
+        asyncio.run(scenario(pair))
+
+
+def test_questions_that_are_open_at_the_end_of_a_drain(tmp_path: Path, postgres_url: str) -> None:
+    async def scenario(pair: Pair) -> None:
+        async with at_the_desk() as visitor:
+            await visitor.initialize(pair.a, {"elicitation": {"form": {}}})
+            tasks = [
+                (await visitor.in_session(pair.a, "tools/call", {"name": tool, "arguments": {}, "task": {}}))["task"]
+                for tool in ("ask", "ask_again")
+            ]
+            failed, goes_on = [{"taskId": task["taskId"]} for task in tasks]
+            async with visitor.calling(pair.a, "greet") as events:
+                _, question = await anext(events)
+                assert question["method"] == "elicitation/create"
+                await terminate(pair)
+                _, response = await anext(events)
+            (text,) = response["result"]["content"]
+            assert text["text"] == "The hub was stopped before the client answered."
+            assert await end(pair) == 0
+            with pytest.raises(Refused, match=LOST):
+                await visitor.in_session(pair.b, "tasks/result", failed)
+            async with visitor.asking(pair.b, "tasks/result", goes_on) as events:
+                _, question = await anext(events)
+                assert await visitor.answer(pair.b, question, {"action": "accept", "content": {"name": "Ada"}}) == 202
+                _, response = await anext(events)
+            assert response["result"]["content"][0]["text"] == "Hello, Ada!"
 
     with two_desks(tmp_path, postgres_url, drain_ms=300) as pair:
         asyncio.run(scenario(pair))

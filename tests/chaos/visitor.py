@@ -41,10 +41,11 @@ class Visitor:
         self._http = http
         self._numbers = count(1)
 
-    async def initialize(self, url: str) -> str:
+    async def initialize(self, url: str, capabilities: Json | None = None) -> str:
         """Open a session and return its id."""
         self.session = ""
-        given = {"protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": {"name": "visitor", "version": "1"}}
+        about = {"capabilities": capabilities or {}, "clientInfo": {"name": "visitor", "version": "1"}}
+        given = {"protocolVersion": V2025_11_25, **about}
         async with self._post(url, self._request("initialize", given), {}) as response:
             assert response.status == 200
             self.session = response.headers["Mcp-Session-Id"]
@@ -105,10 +106,23 @@ class Visitor:
 
         return await eventually(look, f"the task is not {status}")
 
+    async def answer(self, url: str, question: Json, result: Json) -> int:
+        """Answer a question within the session; the status."""
+        response = {"jsonrpc": "2.0", "id": question["id"], "result": result}
+        async with self._post(url, response, self._headers()) as answered:
+            status: int = answered.status
+            return status
+
     @asynccontextmanager
     async def calling(self, url: str, tool: str) -> AsyncIterator[AsyncIterator[tuple[str, Json]]]:
         """The stream of a call within the session: ids and messages."""
-        asked = self._request("tools/call", {"name": tool, "arguments": {}})
+        async with self.asking(url, "tools/call", {"name": tool, "arguments": {}}) as events:
+            yield events
+
+    @asynccontextmanager
+    async def asking(self, url: str, method: str, params: Json) -> AsyncIterator[AsyncIterator[tuple[str, Json]]]:
+        """The stream of a request within the session: ids and messages."""
+        asked = self._request(method, params)
         async with self._post(url, asked, self._headers()) as response:
             yield _events(response)
 

@@ -52,8 +52,13 @@ if TYPE_CHECKING:
 Sender = Callable[[bytes], Awaitable[None]]
 
 SESSION_ENDED: Final = "The session ended before the client answered."
+HUB_STOPPED: Final = "The hub was stopped before the client answered."
 DEFAULT_LOG_LEVEL: Final = level_number("info")
 _ANSWER_TIMEOUT_S: Final = 30.0
+
+
+class HubStopped(NoAnswer):
+    """The hub stops, and the client has not answered."""
 
 
 class ClientCalls:
@@ -118,11 +123,15 @@ class ClientCalls:
         future.set_exception(RemoteError.from_wire(error if isinstance(error, dict) else {}))
         return True
 
-    def fail_all(self) -> None:
-        """Stop waiting, because the session has ended."""
+    def get_answer(self, request_id: str) -> asyncio.Future[Any]:
+        """The answer to an open question, or the error that ends it; cancelling this future ends nothing."""
+        return asyncio.shield(self._waiting[request_id])
+
+    def fail_all(self, error: NoAnswer) -> None:
+        """Stop waiting."""
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(NoAnswer(SESSION_ENDED))
+                future.set_exception(error)
 
 
 def _params(question: Question, version: str) -> dict[str, Any]:
@@ -404,15 +413,15 @@ class LegacySession(Session):
         readers = [stream.reader_principal for stream in self.streams]
         return [*(exchange.principal for exchange in self.running.all()), *filter(None, readers)]
 
-    def release(self) -> None:
-        """End the general stream; requests in flight are still answered."""
-        self.calls.fail_all()
+    def release(self, error: NoAnswer) -> None:
+        """End the general stream, and questions with an error; requests in flight are still answered."""
+        self.calls.fail_all(error)
         self.streams.general.close()
 
     def end(self, *, is_revoked: bool = False) -> None:
         """Cancel the requests of this client, which are answered with an error: that of a revoked key, if it was."""
         self.ended = True
-        self.release()
+        self.release(NoAnswer(SESSION_ENDED))
         self.streams.forget()
         stopped = self.running.take_all()
         for exchange in stopped:

@@ -18,7 +18,7 @@ from waypost.errors import Busy, InvalidParams, InvalidRequest, StaleVersion, St
 from waypost.loops import KeyLocks
 from waypost.protocol.relay import SESSION_CHANGED, Liveness
 from waypost.protocol.responses import KEY_REVOKED
-from waypost.protocol.session import DEFAULT_LOG_LEVEL, LegacySession, SessionHost
+from waypost.protocol.session import DEFAULT_LOG_LEVEL, HUB_STOPPED, HubStopped, LegacySession, SessionHost
 from waypost.protocol.streams import Recorder, SessionStreams, StreamMemory
 from waypost.settings import Limits
 from waypost.wire.definitions import Implementation
@@ -163,9 +163,9 @@ class Sessions:
         return any(gone is principal for gone in self._revoked)
 
     def release(self) -> None:
-        """End all general streams."""
+        """End all general streams and questions, because the hub stops."""
         for session in self:
-            session.release()
+            session.release(HubStopped(HUB_STOPPED))
 
     def sweep(self) -> None:
         """End the sessions that were idle for too long."""

@@ -9,7 +9,7 @@ of the task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -32,7 +32,7 @@ from waypost.protocol.exchange import CLOSED_OUTLET, Asker, Exchange
 from waypost.protocol.relay import StreamRelay
 from waypost.protocol.responses import CALL_FAILED, EMPTY, Answer
 from waypost.protocol.rounds import Rounds
-from waypost.protocol.session import SESSION_ENDED, LegacySession, SessionOutlet, session_of
+from waypost.protocol.session import SESSION_ENDED, HubStopped, LegacySession, SessionOutlet, session_of
 from waypost.protocol.streams import Outlet
 from waypost.protocol.tasks import (
     CANCELLED,
@@ -98,6 +98,8 @@ class SessionTaskAsker:
         tagged = {**question.params, "_meta": {RELATED_TASK: {"taskId": self._task.record.id}}}
         related = Question(question.method, tagged, question.needs, question.key, question.within)
 
+        calls = self._session.calls
+        number = calls.next_id()
         outlet: Outlet | None = None
 
         async def send(message: bytes) -> None:
@@ -106,29 +108,36 @@ class SessionTaskAsker:
                 with suppress(NoHolder):
                     await outlet.send(message)
             while outlet is None:
-                found = await self._find_outlet()
+                found = await self._find_outlet(number)
                 with suppress(NoHolder):  # its client reads there no longer
                     await found.send(message)
                     outlet = found
 
-        async with self._task.asking(question):
-            return await self._session.calls.ask(related, self._session.version, send)
+        try:
+            async with self._task.asking(question):
+                return await calls.ask(related, self._session.version, send, number)
+        except HubStopped:
+            # The session goes on elsewhere or after a restart, and so may the task: the tool must not take this for the
+            # client's answer.
+            self._task.abandon()
+            raise asyncio.CancelledError from None
 
-    async def _find_outlet(self) -> Outlet:
+    async def _find_outlet(self, number: str) -> Outlet:
         """The stream of the client's request for the result, else its general stream, once it reads one.
 
-        The client may read either of them at another replica.
+        The client may read either of them at another replica. Raises the error that ends the question before.
         """
         general, relay = self._session.streams.general, self._session.streams.liveness.relay
         while self._task.outlet is None:
             if self._session.is_attached or general.has_reader:
                 return SessionOutlet(self._session)
-            if general.closed:
+            if self._session.ended:
                 raise NoAnswer(SESSION_ENDED)
             elsewhere = None if relay is None else relay.streams.find_reader(self._session.id)
-            replica = await _wait_for_any(
-                elsewhere, self._task.is_result_awaited.wait(), general.has_reader_or_ended.wait()
-            )
+            # A hub that drains has closed it, and its client reads at another replica.
+            here = None if general.closed else general.has_reader_or_ended.wait()
+            ended = self._session.calls.get_answer(number)
+            replica = await _wait_for_any(ended, elsewhere, here, self._task.is_result_awaited.wait())
             if relay is not None and isinstance(replica, str):
                 return RemoteOutlet(relay.streams, replica, self._session, self._task.record.id)
         return self._task.outlet
@@ -156,8 +165,8 @@ class RemoteOutlet:
         """Nothing to close: the stream belongs to the other replica."""
 
 
-async def _wait_for_any(*waits: Coroutine[Any, Any, Any] | None) -> Any:
-    """The result of the first of several coroutines that ends; the others are cancelled."""
+async def _wait_for_any(*waits: Awaitable[Any] | None) -> Any:
+    """The result of the first of several that ends; the others are cancelled."""
     waiting = [asyncio.ensure_future(wait) for wait in waits if wait is not None]
     try:
         done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

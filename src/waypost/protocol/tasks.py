@@ -116,7 +116,8 @@ class RunningTask:
         self.work: asyncio.Task[dict[str, Any]] | None = None
         self.ended = asyncio.Event()
         self.is_taken_over = False
-        """Whether another replica runs it by now, because this process was taken for dead; nothing is written then."""
+        """Whether another process runs it by now, because this one was taken for dead, or may run it, because this one
+        stops; nothing is written then."""
         self.on_change: Watcher | None = None
         """Called with its record after each change that is made here."""
         self._records = records
@@ -207,7 +208,8 @@ class RunningTask:
         self._cancel_work()
 
     def abandon(self) -> None:
-        """Stop the work because the hub stops."""
+        """Stop the work because the hub stops; one that may be run again is left to the next process that is asked."""
+        self.is_taken_over = self._records.may_outlive_process(self.record)
         self._final_fields = LOST
         self._cancel_work()
 
@@ -406,12 +408,17 @@ class Tasks:
         task = self._running.get(task_id)
         return None if task is None or task.is_taken_over else task
 
+    def may_outlive_process(self, record: TaskRecord) -> bool:
+        """Whether another process on the store, or this one after a restart, may make the call of a task again."""
+        may_run_again = record.call is not None and record.call.runs < MAX_RUNS and self.run_again is not None
+        return may_run_again and self._host.store.database.is_durable
+
     async def _take_over(self, record: TaskRecord, principal: Principal) -> TaskRecord:
         """End a task whose holder is gone, or make its call again; `StaleVersion` where another replica was faster."""
         call = record.call
-        if call is None or call.runs >= MAX_RUNS or self.run_again is None or self.is_stopping:
+        if call is None or call.runs >= MAX_RUNS or self.run_again is None:
             return await self.save(self._end_record(record, **LOST))
-        if not self._shares.try_take(principal.id):
+        if self.is_stopping or not self._shares.try_take(principal.id):
             return record  # the next request tries again
         call = msgspec.structs.replace(call, runs=call.runs + 1)
         fresh = msgspec.structs.replace(

@@ -158,6 +158,9 @@ class Reply:
         stream.close()
         if self._sending is not None:
             with suppress(asyncio.CancelledError):
+                # The server, when it stops, cancels requests whose response may be on its way: that is still sent.
+                await asyncio.shield(self._sending)
+            with suppress(asyncio.CancelledError):
                 await self._sending
 
     def _open_stream(self) -> EventStream:
