@@ -98,6 +98,25 @@ def test_what_waits_while_the_bus_is_down_is_brought_over_afterwards(postgres_ur
     run(scenario())
 
 
+def test_thousands_of_clients_that_connect_at_once_are_announced_in_few_messages(
+    postgres_url: str, settings: Settings
+) -> None:
+    async def scenario() -> None:
+        async with running_pair(postgres_url, settings) as pair:
+            at_a, _ = await pair.visitors()
+            relay = find_session(pair, at_a).streams.liveness.relay
+            assert relay is not None
+            messages: list[bytes] = []
+            await pair.b.hub.runtime.core.bus.subscribe("stream.read", lambda _, message: messages.append(message))
+            for number in range(3000):
+                relay.streams.announce_reader(f"session-{number}")
+            await until(lambda: b"session-2999" in b"".join(messages))
+            assert b"".join(messages).count(b"session-") == 3000
+            assert len(messages) <= 20
+
+    run(scenario())
+
+
 def test_the_session_of_another_principal_gets_nothing(postgres_url: str) -> None:
     async def scenario() -> None:
         async with running_pair(postgres_url, Settings()) as pair:

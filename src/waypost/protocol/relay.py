@@ -119,6 +119,9 @@ _REQUEST_TIMEOUT_S: Final = 5.0
 _LARGE: Final = "handed over"
 _KEEP_LARGE_S: Final = 60.0
 _MAX_UNREAD: Final = 1000
+_BATCH_WINDOW_S: Final = 0.01
+_MAX_BATCH: Final = 200
+"""How many ids of sessions one message names: thousands of clients may connect to a replica at once."""
 _TAKEN: Final = b"taken"
 _MARK: Final = b"#"
 """How the name of a large message begins; a message is JSON, which never begins so."""
@@ -148,6 +151,7 @@ class Delivery(msgspec.Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(HandedOver).decode
 _decode_delivery: Final = msgspec.json.Decoder(Delivery).decode
 _decode_change: Final = msgspec.json.Decoder(tuple[str, str]).decode
+_decode_batch: Final = msgspec.json.Decoder(tuple[str, list[str]]).decode
 
 
 class Relay:
@@ -254,12 +258,14 @@ class StreamRelay:
         """How many questions to the client of a session wait until it reads somewhere."""
         self._reader_found = asyncio.Event()
         self._sending: set[str] = set()
+        self._due: dict[str, dict[str, None]] = {}
+        """The ids of sessions that are published next, by subject."""
 
     async def start(self) -> None:
         """Take messages of other replicas, and learn where clients read."""
         self._reader_found = asyncio.Event()  # of the event loop that runs now
         await self._bus.subscribe(_UNREAD, self._answer_if_read)
-        await self._bus.subscribe(_READ, self._note_reader)
+        await self._bus.subscribe(_READ, self._note_readers)
         await self._bus.serve(f"stream.{self._holder}", self._take)
 
     def announce_reader(self, session_id: str) -> None:
@@ -316,22 +322,36 @@ class StreamRelay:
         return taken
 
     def _publish(self, subject: str, session_id: str) -> None:
-        self._engine.background(self._bus.publish(subject, encode((self._holder, session_id))))
+        if not self._due:
+            asyncio.get_running_loop().call_later(_BATCH_WINDOW_S, self._publish_due)
+        self._due.setdefault(subject, {})[session_id] = None
+
+    def _publish_due(self) -> None:
+        due, self._due = self._due, {}
+        for subject, ids in due.items():
+            names = list(ids)
+            for first in range(0, len(names), _MAX_BATCH):
+                message = encode((self._holder, names[first : first + _MAX_BATCH]))
+                self._engine.background(self._bus.publish(subject, message))
 
     def _is_read(self, session: LegacySession) -> bool:
         return session.streams.general.has_reader or self._engine.tasks.is_awaited_by(session.id)
 
     def _answer_if_read(self, _subject: str, message: bytes) -> None:
-        origin, session_id = _decode_change(message)
-        session = self._engine.sessions.get(session_id)
-        if origin != self._holder and session is not None and self._is_read(session):
-            self._publish(_READ, session_id)
+        origin, ids = _decode_batch(message)
+        for session_id in ids if origin != self._holder else ():
+            session = self._engine.sessions.get(session_id)
+            if session is not None and self._is_read(session):
+                self._publish(_READ, session_id)
 
-    def _note_reader(self, _subject: str, message: bytes) -> None:
-        origin, session_id = _decode_change(message)
-        session = self._engine.sessions.get(session_id)
-        if origin == self._holder or session is None:
-            return
+    def _note_readers(self, _subject: str, message: bytes) -> None:
+        origin, ids = _decode_batch(message)
+        for session_id in ids if origin != self._holder else ():
+            session = self._engine.sessions.get(session_id)
+            if session is not None:
+                self._note_reader(session_id, session, origin)
+
+    def _note_reader(self, session_id: str, session: LegacySession, origin: str) -> None:
         if session_id in self._unread or session_id in self._questions:
             self._readers[session_id] = origin
         if session_id in self._questions:
