@@ -264,6 +264,35 @@ def test_a_replica_that_dies_ends_the_calls_it_runs(
     run(scenario())
 
 
+def test_a_call_that_begins_as_its_replica_dies_does_not_wait_for_it(
+    postgres_url: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with replicas(postgres_url, settings) as (a, b), wired(a.hub) as worker:
+            await worker.offer("desk::ask", name="desk")
+            await b.offers("desk::ask")
+            shared = b.hub.workers.shared
+            assert shared is not None
+            read, reads = shared._rows.list_versions, asyncio.Event()
+
+            async def read_later(replica: str) -> Any:
+                await reads.wait()
+                return await read(replica)
+
+            monkeypatch.setattr(shared._rows, "list_versions", read_later)
+            # It is frozen, and still connected to the bus.
+            shared.forget(a.hub.runtime.core.replica)
+            assert "cannot be reached" in text_of(await b.client.call_tool("desk__ask", {}))
+            reads.set()
+            await until(lambda: shared._calls is not None and not shared._calls.gone)
+            # It was not dead: its functions are called again.
+            calling = asyncio.create_task(b.client.call_tool("desk__ask", {}))
+            await worker.serve("desk::ask", {"ok": 1})
+            assert (await calling)["structuredContent"] == {"ok": 1}
+
+    run(scenario())
+
+
 def test_a_replica_that_was_declared_dead_offers_its_functions_again(postgres_url: str, settings: Settings) -> None:
     async def scenario() -> None:
         async with replicas(postgres_url, settings) as (a, b), wired(a.hub) as worker:

@@ -175,6 +175,8 @@ class RemoteCalls:
         """Delivers the events that other replicas send to observers of this one."""
         self._waiting: dict[str, set[asyncio.Timeout]] = {}
         """The calls that other replicas run, by replica; `forget` ends them."""
+        self.gone: set[str] = set()
+        """Replicas that are gone, until their workers are removed: nothing would end a call to them."""
         self._running: dict[str, tuple[str, asyncio.Task[Any]]] = {}
         """The calls that run here for other replicas: the replica, and the task."""
         self._subscriptions: list[Subscription] = []
@@ -196,6 +198,7 @@ class RemoteCalls:
 
     def forget(self, replica: str) -> None:
         """A replica is gone: nothing is heard from it any more, and nothing waits there for an answer."""
+        self.gone.add(replica)
         for scope in self._waiting.pop(replica, ()):
             # A time in the past: the wait ends in the next turn of the loop.
             scope.reschedule(0)
@@ -208,6 +211,8 @@ class RemoteCalls:
 
         Raises `NotStarted` or `Busy` where the function was not called, `WorkerUnreachable` where it may have been.
         """
+        if worker.replica in self.gone:
+            raise _not_started(worker)
         caller: Caller = call.caller
         request = _Request(
             f"{self._replica}-{invocation_id()}",

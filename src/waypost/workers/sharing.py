@@ -161,32 +161,40 @@ class SharedWorkers:
         """Read what other replicas changed; `None` if that is nothing."""
         self.write(())  # what the store did not take before
         async with self._reading:
-            found = await self._rows.list_versions(self.replica)
-            if found == self._known:
-                return None
-            # The versions of a replica grow with each write, so that its newest known one tells which rows are new.
-            records = [
-                record
-                for replica in {place[0] for place, version in found.items() if self._known.get(place) != version}
-                for record in await self._rows.list_newer(replica, self._newest(replica))
-            ]
-            left = [worker for place, worker in self._remote.items() if place not in found]
-            if left:
-                await self._rows.remove_dead()
-            changed: set[Key] = set()
-            names = {name for worker in left for name in worker.functions}
-            for worker in left:
-                worker.is_gone = True
-                del self._remote[worker.replica, worker.id]
-                changed |= self._withdraw(worker)
-            arrived = [record for record in records if (record.replica, record.id) not in self._remote]
-            for record in records:
-                changed |= self._take(record)
-                names.update(self._remote[record.replica, record.id].functions)
-            names.update(function_id for _, function_id in changed)
-            self._known = {place: version for place, version in self._known.items() if place in found}
-            self._known |= {(record.replica, record.id): record.version for record in records}
-            return News([self._remote[record.replica, record.id] for record in arrived], left, changed, names)
+            # Those that are gone from now on may still be in what is read.
+            gone = set() if self._calls is None else set(self._calls.gone)
+            news = await self._read_news()
+            if self._calls is not None:
+                self._calls.gone -= gone
+            return news
+
+    async def _read_news(self) -> News | None:
+        found = await self._rows.list_versions(self.replica)
+        if found == self._known:
+            return None
+        # The versions of a replica grow with each write, so that its newest known one tells which rows are new.
+        records = [
+            record
+            for replica in {place[0] for place, version in found.items() if self._known.get(place) != version}
+            for record in await self._rows.list_newer(replica, self._newest(replica))
+        ]
+        left = [worker for place, worker in self._remote.items() if place not in found]
+        if left:
+            await self._rows.remove_dead()
+        changed: set[Key] = set()
+        names = {name for worker in left for name in worker.functions}
+        for worker in left:
+            worker.is_gone = True
+            del self._remote[worker.replica, worker.id]
+            changed |= self._withdraw(worker)
+        arrived = [record for record in records if (record.replica, record.id) not in self._remote]
+        for record in records:
+            changed |= self._take(record)
+            names.update(self._remote[record.replica, record.id].functions)
+        names.update(function_id for _, function_id in changed)
+        self._known = {place: version for place, version in self._known.items() if place in found}
+        self._known |= {(record.replica, record.id): record.version for record in records}
+        return News([self._remote[record.replica, record.id] for record in arrived], left, changed, names)
 
     def _open_channel(self, replica: str, channel: str, key: str, direction: Direction) -> Receiver | None:
         """An end of a channel that a worker of another replica made."""
