@@ -13,6 +13,7 @@ from tests.api.releasing import Releases, releasing
 from tests.console.conftest import Person, browsing
 from tests.console.markup import EVIL
 from tests.protocol.conftest import asynchronous
+from waypost.console.pages.instance import LIMIT
 
 
 @asynccontextmanager
@@ -224,3 +225,26 @@ async def test_the_last_step_of_a_page_has_the_value_that_a_step_of_the_next_pag
         versions = re.findall(r"Version (\d+) ", html)
         assert (versions[0], versions[-1]) == ("23", "4")
         assert "<del>1001</del>" in html
+
+
+@asynchronous
+async def test_an_instance_whose_every_text_grows_as_html_fits_a_page() -> None:
+    written = {f"part{number}": f"$.arguments.part{number}" for number in range(8)}
+    loud = {
+        "initialState": "open",
+        "states": {
+            "open": {"transitions": {"note": {"target": "open", "output": written}, "end": {"target": "ended"}}},
+            "ended": {"terminal": True},
+        },
+    }
+    async with watched("admin", loud=loud) as (hub, person):
+        # A quote takes five bytes as HTML, and an item of a list more than its text.
+        run = await hub.start("loud", rows=[{"a": 1}] * 300, text=['"' * 1000] * 20)
+        for turn in range(LIMIT + 2):
+            await hub.submit(run, "note", **{f"part{number}": f"{turn}" + '"' * 400 for number in range(8)})
+        html = await person.read(f"instances/{run}")
+        assert len(html.encode()) <= 50_000
+        assert html.count("agent took note and stayed in open") == LIMIT
+        assert "7 values" in html, "the oldest steps say how much they changed"
+        await person.act(f"instances/{run}", "cancel", reason='"' * 2000)
+        assert len((await person.read(f"instances/{run}")).encode()) <= 50_000

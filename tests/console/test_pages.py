@@ -61,11 +61,17 @@ async def test_any_number_of_approvals_and_keys_fits_a_page() -> None:
         for number in range(MAX_ROWS + 5):
             await releases.hub.keys.create(f"key-{number}", roles=["agent"])
         async with browsing(releases.hub) as person:
-            html = await person.read("approvals")
-            shown = html.count("data-row")
-            assert (len(html) <= 50_000, 1 <= shown <= MAX_CARDS) == (True, True)
-            assert f"{MAX_CARDS + 3 - shown} more wait" in html
-            assert f"{MAX_CARDS + 3} transitions wait for a decision" in html
+            waiting = [one["id"] for one in (await releases.fetch("GET", "/api/v1/approvals"))["approvals"]]
+            place, shown = "approvals", list[str]()
+            while place:
+                html = await person.read(place)
+                on_page = re.findall(r'data-row data-id="([^"]+)"', html)
+                assert (len(html.encode()) <= 50_000, 1 <= len(on_page) <= MAX_CARDS) == (True, True)
+                assert f"{MAX_CARDS + 3} transitions wait for a decision" in html
+                shown += on_page
+                following = re.search(r'rel="next" href="/console/([^"]+)"', html)
+                place = "" if following is None else unescape(following[1])
+            assert shown == waiting
             html = await person.read("keys")
             assert (len(html) <= 50_000, html.count("data-row")) == (True, MAX_ROWS)
             assert re.findall(r'data-row data-id="([^"]+)"', await person.read("keys?q=KEY-44")) == ["key-44"]
@@ -217,6 +223,75 @@ async def test_what_the_list_of_approvals_cuts_is_approved_where_all_of_it_is_sh
             assert "does not wait any more" in await person.read(f"approvals/{large}", 404)
             assert "is not a number from 1 to 1" in await person.read(f"approvals/{small}?part=2", 400)
             assert 'value="approve"' in await person.read(f"approvals/{small}")
+
+
+@asynchronous
+async def test_what_is_approved_is_unfolded_and_fits_a_page_whatever_its_shape() -> None:
+    shapes = [
+        {"rows": [{"price": {"amount": [1, {"currency": "EUR"}]}}]},
+        *({"rows": rows} for rows in ([{"a": 1}] * 40, [[]] * 70, ['"' * 80] * 100) for _ in range(3)),
+    ]
+    order = {
+        "initialState": "a",
+        "states": {
+            "a": {
+                "transitions": {"go": {"target": "b", "executor": {"kind": "human", "presents": {"rows": "$.input"}}}}
+            },
+            "b": {"terminal": True},
+        },
+    }
+    async with releasing(order=order) as releases:
+        runs = [await releases.start("order", **shape) for shape in shapes]
+        asked = [(await releases.submit(run, "go"))["approval"]["id"] for run in runs]
+        run, approval = runs[0], asked[0]
+        async with browsing(releases.hub) as person:
+            html = await person.read("approvals")
+            assert len(html.encode()) <= 50_000
+            card = html.partition(f'data-id="{approval}"')[2].partition("</article>")[0]
+            assert (card.count("<details open>"), card.count("<details")) == (6, 6)
+            assert f'href="/console/approvals/{approval}"' in await person.read(f"instances/{run}")
+
+
+@asynchronous
+async def test_pages_of_approvals_go_on_when_what_was_shown_is_decided() -> None:
+    async with releasing() as releases:
+        ids = [(await releases.asked(service=f"shop-{number}"))[1] for number in range(MAX_CARDS + 1)]
+        async with browsing(releases.hub) as person:
+            following = re.search(r'rel="next" href="/console/([^"]+)"', await person.read("approvals"))
+            assert following is not None
+            second = unescape(following[1])
+            for approval in ids[:MAX_CARDS]:
+                await releases.fetch("POST", f"/api/v1/approvals/{approval}/reject")
+            assert re.findall(r'data-row data-id="([^"]+)"', await person.read(second)) == ids[MAX_CARDS:]
+            html = await person.act(second, "reject", id=ids[-1])
+            assert ("Rejected." in html, "Nothing waits for approval" in html) == (True, True)
+            await releases.asked(service="late")
+            assert "late" in await person.read(second)
+            assert "No later one waits" in await person.read("approvals?before=9")
+
+
+@asynchronous
+async def test_a_person_who_approved_is_offered_only_to_reject_and_an_approver_no_page_of_others() -> None:
+    pair = {
+        "initialState": "a",
+        "states": {
+            "a": {"transitions": {"go": {"target": "b", "executor": {"kind": "human", "approvals": 2}}}},
+            "b": {"terminal": True},
+        },
+    }
+    async with releasing(pair=pair) as releases:
+        run = await releases.start("pair")
+        approval = (await releases.submit(run, "go"))["approval"]["id"]
+        async with browsing(releases.hub, await releases.hub.keys.create("ann", roles=["approver"])) as ann:
+            html = await ann.read("approvals")
+            assert ('value="approve"' in html, f"instances/{run}" in html) == (True, False)
+            html = await ann.act("approvals", "approve", id=approval)
+            assert "1 more approval is needed" in html
+            assert "You have approved it; another person has to as well." in html
+            assert ('value="approve"' in html, 'value="reject"' in html) == (False, True)
+        async with browsing(releases.hub) as person:
+            html = await person.read("approvals")
+            assert ('value="approve"' in html, f"instances/{run}" in html) == (True, True)
 
 
 @asynchronous

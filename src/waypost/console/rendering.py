@@ -19,10 +19,12 @@ from waypost.transports.http.app import OperatorAnswer
 _HERE: Final = Path(__file__).parent
 _STATIC: Final = _HERE / "static"
 _TYPES: Final = {".css": b"text/css; charset=utf-8", ".js": b"text/javascript; charset=utf-8", ".svg": b"image/svg+xml"}
-MAX_NODES: Final = 200
 MAX_TEXT_CHARACTERS: Final = 2000
-MAX_SHOWN_CHARACTERS: Final = 8000
-"""How much of a value is shown: its parts, the characters of one of them, and of all."""
+MAX_SHOWN_BYTES: Final = 6_000
+"""How much of a value is shown: the characters of one text, and the bytes of all as HTML."""
+_PART_BYTES: Final = 70
+"""The markup around one part of a value."""
+_LEAST_CHARACTERS: Final = 20
 CHARACTERS_PER_TOKEN: Final = 4
 
 _POLICY: Final = "; ".join(
@@ -169,19 +171,33 @@ def show_sentence(text: str) -> Markup:
     )
 
 
+def count_html_bytes(value: Any) -> int:
+    """About how many bytes a value takes as HTML, in which a quote alone takes five."""
+    if isinstance(value, str):
+        return len(escape(value).encode("utf-8", "replace")) + _PART_BYTES
+    if isinstance(value, dict):
+        return _PART_BYTES + sum(count_html_bytes(item) + len(escape(name)) for name, item in value.items())
+    if isinstance(value, list):
+        return _PART_BYTES + sum(map(count_html_bytes, value))
+    return _PART_BYTES
+
+
 def bound_value(value: Any) -> Any:
-    """A value with at most so many parts and characters; what is left out is said in its place."""
-    left, characters = MAX_NODES, MAX_SHOWN_CHARACTERS
+    """A value that takes at most so many bytes as HTML; what is left out is said in its place."""
+    left = MAX_SHOWN_BYTES
 
     def cut(text: str) -> str:
-        nonlocal characters
-        most = min(MAX_TEXT_CHARACTERS, max(characters, 20))
-        characters -= len(text)
-        return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+        nonlocal left
+        # Each character takes at least one byte.
+        piece = text[: min(MAX_TEXT_CHARACTERS, max(left, _LEAST_CHARACTERS))]
+        while (size := len(escape(piece).encode("utf-8", "replace"))) > left and len(piece) > _LEAST_CHARACTERS:
+            piece = piece[: max(_LEAST_CHARACTERS, len(piece) * left // size)]
+        left -= size
+        return text if len(piece) == len(text) else f"{piece}… ({len(text):,} characters)"
 
     def bound(part: Any) -> Any:
         nonlocal left
-        left -= 1
+        left -= _PART_BYTES
         if isinstance(part, str):
             return cut(part)
         if isinstance(part, dict):

@@ -5,26 +5,39 @@ from __future__ import annotations
 from typing import Any, Final
 
 from waypost.console.page import Done, InvalidForm, Page, View, segment
-from waypost.console.rendering import MAX_SHOWN_CHARACTERS, MAX_TEXT_CHARACTERS, bound_value, show_json, split_text
+from waypost.console.rendering import (
+    MAX_TEXT_CHARACTERS,
+    bound_value,
+    count_html_bytes,
+    show_json,
+    split_text,
+)
 
 MAX_CARDS: Final = 12
-MAX_CHARACTERS: Final = 20_000
-"""How much of all approvals the page shows: at least one, and at most these."""
+MAX_CARDS_BYTES: Final = 12_000
+"""How much of all approvals the page shows: at least one, and at most these with so many bytes as HTML."""
 MAX_PART_BYTES: Final = 30_000
 """How much of one approval a page shows, as HTML."""
 
 
 async def load(view: View) -> dict[str, Any]:
-    """What waits, the oldest first; what is not shown in full is decided on its own page."""
+    """What waits, the oldest first, page by page; what is not shown in full is decided on its own page."""
     waiting = (await view.api.get("approvals"))["approvals"]
+    # The last one of the page before may be decided by now: so the cursor has the time by which the list is sorted.
+    rest = sorted((one for one in waiting if _cursor_of(one) > view.query.get("before", "")), key=_cursor_of)
     shown: list[dict[str, Any]] = []
-    left = MAX_CHARACTERS
-    for one in waiting[:MAX_CARDS]:
-        left -= min(len(show_json(one["presents"])), MAX_SHOWN_CHARACTERS)
+    left = MAX_CARDS_BYTES
+    for one in rest[:MAX_CARDS]:
+        left -= count_html_bytes([bound_value(one["presents"]), one["prompt"] or "", one["title"], one["given"]])
         if left < 0 and shown:
             break
         shown.append({**one, "is_whole": _is_whole(one)})
-    return {"approvals": shown, "count": len(waiting), "part": None, "parts": 0}
+    more = _cursor_of(shown[-1]) if len(rest) > len(shown) else None
+    return {"approvals": shown, "count": len(waiting), "next": more, "part": None, "parts": 0}
+
+
+def _cursor_of(approval: dict[str, Any]) -> str:
+    return f"{approval['requestedAt']} {approval['id']}"
 
 
 async def load_one(view: View) -> dict[str, Any]:
@@ -41,6 +54,7 @@ async def load_one(view: View) -> dict[str, Any]:
     return {
         "approvals": shown,
         "count": len(found),
+        "next": None,
         "part": {"number": number, "text": parts[number - 1]},
         "parts": len(parts),
         "http_status": 200 if found else 404,

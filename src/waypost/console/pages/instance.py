@@ -10,12 +10,17 @@ from markupsafe import Markup
 
 from waypost.console.page import Done, InvalidForm, Page, View, read_arguments, segment
 from waypost.console.pages.instances import STATUSES
+from waypost.console.rendering import count_html_bytes, split_text
 
 LIMIT: Final = 20
-MAX_GRAPH_BYTES: Final = 16_000
+MAX_GRAPH_BYTES: Final = 14_000
+MAX_TIMELINE_BYTES: Final = 9_000
+"""How much of all steps the page shows as HTML; those for which nothing is left say only what happened, in short."""
+_MAX_RAW_BYTES: Final = 2_500
 _MAX_CHANGES: Final = 6
 _MAX_VALUE_CHARACTERS: Final = 120
-_MAX_RAW_CHARACTERS: Final = 4_000
+_MAX_SUMMARY_CHARACTERS: Final = 600
+_LEAST_SUMMARY_CHARACTERS: Final = 60
 
 Row = dict[str, Any]
 
@@ -30,7 +35,7 @@ async def load(view: View) -> dict[str, Any]:
         # The values that the steps of this page replaced may have been written by steps of the next one.
         older = (await view.api.get(place, order="desc", before=following, limit=LIMIT))["history"]
     drawn = (await view.api.get(f"{place}/graph"))["text"]
-    raw = json.dumps(run, indent=2, ensure_ascii=False)
+    raw = split_text(json.dumps(run, indent=2, ensure_ascii=False), _MAX_RAW_BYTES)
     return {
         "title": run["definitionId"],
         "run": run,
@@ -42,7 +47,7 @@ async def load(view: View) -> dict[str, Any]:
         "next": following,
         "children": (await view.api.get(f"{place}/children"))["runs"],
         "transitions": _transitions(run, view.form),
-        "raw": raw if len(raw) <= _MAX_RAW_CHARACTERS else f"{raw[:_MAX_RAW_CHARACTERS]}\n…",
+        "raw": raw[0] if len(raw) == 1 else f"{raw[0]}\n…",
         "ended": bool(run.get("terminal")),
     }
 
@@ -63,7 +68,20 @@ def _describe(history: list[Row], notes: list[Row], before: list[Row]) -> list[R
         older = [one.get("delta") or {} for one in (*history[place + 1 :], *before)]
         found.append({**row, "text": summarize(row), "tone": _tone(row), "changes": _changes(row, older)})
     found += [{**note, "text": summarize(note), "tone": "bad", "changes": []} for note in notes]
-    return sorted(found, key=lambda row: (row["at"], row["version"]), reverse=True)
+    return _fit(sorted(found, key=lambda row: (row["at"], row["version"]), reverse=True))
+
+
+def _fit(steps: list[Row]) -> list[Row]:
+    """The steps, of which the newest keep their changes as far as they fit the page."""
+    left, fitting = MAX_TIMELINE_BYTES, []
+    for step in steps:
+        text, changes = _shorten(step["text"], _MAX_SUMMARY_CHARACTERS), step["changes"]
+        left -= count_html_bytes(text) + sum(count_html_bytes("".join(change.values())) for change in changes)
+        if left < 0:
+            text = _shorten(text, _LEAST_SUMMARY_CHARACTERS)
+            changes = [{"name": f"{len(changes)} values", "before": "", "after": ""}] if changes else []
+        fitting.append({**step, "text": text, "changes": changes})
+    return fitting
 
 
 def summarize(row: Row) -> str:
@@ -111,9 +129,9 @@ def _changes(row: Row, older: list[Row]) -> list[Row]:
     return found
 
 
-def _shorten(value: Any) -> str:
+def _shorten(value: Any, max_characters: int = _MAX_VALUE_CHARACTERS) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}…"
+    return text if len(text) <= max_characters else f"{text[:max_characters]}…"
 
 
 def _transitions(run: Row, typed: Mapping[str, str]) -> list[Row]:
