@@ -316,6 +316,53 @@ def test_all_instances_of_a_view_are_shown_before_they_are_cancelled(desk: Desk,
     assert "status=failed" in page.url
 
 
+def test_what_came_of_an_action_is_in_sight_and_has_the_focus(desk: Desk, page: Page) -> None:
+    in_sight = (
+        "one => { const { top, bottom } = one.getBoundingClientRect(); return top >= 0 && bottom <= innerHeight }"
+    )
+    for _ in range(20):
+        desk.start(service="in-sight")
+    page.goto(f"{desk.hub.url}/console/instances?q=in-sight")
+    page.locator("summary", has_text="Act on all").click()
+    page.locator("details [data-action=cancel]").click()
+    message = page.locator("#messages [role=status]", has_text="20 instances would be cancelled")
+    message.wait_for()
+    assert (message.evaluate("one => one === document.activeElement"), message.evaluate(in_sight)) == (True, True)
+    desk.open(page, "catalog/echo")
+    page.set_viewport_size({"width": 390, "height": 600})
+    page.click("[data-action=call]")
+    result = page.locator("#result section", has_text="Result")
+    result.wait_for()
+    assert result.evaluate("one => one === document.activeElement")
+    assert result.locator("h2").evaluate(in_sight)
+    # A change that arrives later leaves the focus where the person put it.
+    page.set_viewport_size({"width": 1280, "height": 860})
+    page.goto(f"{desk.hub.url}/console/keys")
+    page.locator("[data-connection=open]").wait_for()
+    page.locator("summary", has_text="Create a key").click()
+    page.fill("[name=id]", "focus-1")
+    page.click("[data-action=create]")
+    page.locator("#messages [role=status]", has_text="focus-1").wait_for()
+    page.focus("#search")
+    desk.api.post("keys", {"id": "focus-2"})
+    page.locator("[data-row][data-id=focus-2]").wait_for()
+    assert page.evaluate("document.activeElement.id") == "search"
+
+
+def test_a_time_is_never_said_in_sixty_of_a_unit(desk: Desk, page: Page) -> None:
+    page.goto(f"{desk.hub.url}/console/policies")
+    said = page.evaluate(
+        """() => [59.7, 3599, 86399].map(age => {
+            const time = document.createElement("time")
+            time.dateTime = new Date(Date.now() - age * 1000).toISOString()
+            document.querySelector("main").append(time)
+            showTimes(document)
+            return time.textContent
+        })"""
+    )
+    assert said == ["59 seconds ago", "59 minutes ago", "23 hours ago"]
+
+
 def test_a_key_is_created_shown_until_the_page_is_left_and_revoked(desk: Desk, page: Page) -> None:
     page.goto(f"{desk.hub.url}/console/keys")
     page.locator("[data-connection=open]").wait_for()

@@ -164,3 +164,16 @@ async def test_texts_of_capabilities_are_escaped_and_bounded() -> None:
             assert "<img src=x" not in html
             assert len(html.encode()) <= 50_000
         assert "&lt;img src=x" in pages[-1]
+
+
+@asynchronous
+async def test_a_filter_that_fits_nothing_any_more_is_still_the_one_that_is_shown() -> None:
+    async with looking() as person:
+        await person.read("catalog?category=Maths")
+        html = await person.act("catalog?category=Maths", "hide", all="1")
+        assert "Agents do not find add any more; clients that know the name can still call it." in html
+        assert '<option value="Maths" selected>Maths (0)</option>' in html
+        html = await person.act("catalog?hidden=true&category=Maths", "show", {"item:add": "1"})
+        assert "Agents find add again." in html
+        html = await person.act("catalog", "hide", {"item:add": "1", "item:note": "1"})
+        assert "Agents do not find 2 items any more; clients that know the names can still call them." in html

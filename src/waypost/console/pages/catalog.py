@@ -61,7 +61,8 @@ async def _set_hidden(view: View, verb: str) -> Done:
     what = changed[0] if len(changed) == 1 else f"{len(changed):,} items"
     if verb == "show":
         return Done(f"Agents find {what} again.")
-    return Done(f"Agents do not find {what} any more; clients that know the name can still call it.")
+    still = "the name can still call it" if len(changed) == 1 else "the names can still call them"
+    return Done(f"Agents do not find {what} any more; clients that know {still}.")
 
 
 async def load(view: View) -> dict[str, Any]:

@@ -13,17 +13,31 @@ const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
 function showTimes(within) {
   for (const element of within.querySelectorAll("time[datetime]")) {
     const at = new Date(element.dateTime);
-    const seconds = (at - Date.now()) / 1000;
+    // Whole units that have passed: 59.7 seconds are not 60 seconds, nor 59.7 minutes 60 minutes.
+    const seconds = Math.trunc((at - Date.now()) / 1000);
     const [unit, length] = units.find(([, size]) => Math.abs(seconds) >= size) || units[3];
     element.title = exact.format(at) + " · " + at.toISOString();
     element.textContent = Math.abs(seconds) > 30 * 86400
       ? at.toLocaleDateString(undefined, { dateStyle: "medium" })
-      : relative.format(Math.round(seconds / length), unit);
+      : relative.format(Math.trunc(seconds / length), unit);
   }
 }
 showTimes(document);
 setInterval(() => showTimes(document), 30000);
-document.addEventListener("htmx:after:swap", () => { showTimes(document); follow(); });
+document.addEventListener("htmx:after:swap", (event) => {
+  showTimes(document);
+  follow();
+  if (event.detail.ctx.request.method.toUpperCase() === "POST") focusOutcome();
+});
+
+// The button of an action is gone with the page it was on: what came of the action gets the focus, so that it is in sight
+// where the page was scrolled down, is read out, and the next key goes on from there.
+function focusOutcome() {
+  const outcome = document.querySelector("[data-outcome]") || document.querySelector("#messages [role]");
+  if (!outcome) return;
+  outcome.tabIndex = -1;
+  outcome.focus();
+}
 
 // A field with a time shows the reader's zone; the address has UTC, so that a shared view is the same everywhere.
 for (const field of document.querySelectorAll("[data-utc]")) {
