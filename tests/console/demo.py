@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from pathlib import Path
@@ -121,6 +122,12 @@ async def echo(
 async def fail(text: str = HOSTILE) -> str:
     """Fail with what was sent."""
     raise ToolError(text)
+
+
+@hub.tool(timeout=0.05)
+async def stall() -> None:
+    """Time out, so that the circuit opens after three calls."""
+    await asyncio.Event().wait()
 
 
 @hub.tool

@@ -505,6 +505,20 @@ def test_a_tool_is_called_and_its_answers_and_errors_are_text(desk: Desk, page: 
     assert page.locator(ACTIVE).count() == 0
 
 
+def test_an_open_circuit_leads_from_the_overview_to_its_tool_and_is_reset(desk: Desk, page: Page) -> None:
+    for _ in range(3):
+        desk.api.post("tools/stall/call", {})
+    page.goto(f"{desk.hub.url}/console/")
+    page.locator("[data-row][data-id=stall] a", has_text="Circuit open").click()
+    assert page.url == f"{desk.hub.url}/console/catalog/stall"
+    note = page.locator(".note", has_text="Its circuit is open for hub, after 3 failures")
+    note.wait_for()
+    page.screenshot(path=SHOTS / "catalog-circuit.png", full_page=True, caret="initial")
+    page.click("[data-action=reset]")
+    page.locator("[role=status]", has_text="The circuit of stall is closed").wait_for()
+    assert note.count() == 0
+
+
 def test_an_unknown_outcome_is_resolved_and_retried(desk: Desk, page: Page) -> None:
     done, undone, again = (desk.lose_outcome("unclear") for _ in range(3))
     desk.open(page, f"instances/{done}")

@@ -177,3 +177,29 @@ async def test_a_filter_that_fits_nothing_any_more_is_still_the_one_that_is_show
         assert "Agents find add again." in html
         html = await person.act("catalog", "hide", {"item:add": "1", "item:note": "1"})
         assert "Agents do not find 2 items any more; clients that know the names can still call them." in html
+
+
+@asynchronous
+async def test_only_operators_reset_a_circuit() -> None:
+    hub = operated_hub(rules=(), breakers=True)
+
+    @hub.tool(name="flaky")
+    async def flaky() -> str:
+        raise OSError(f"no route to host {EVIL}")
+
+    async with looking(hub=hub) as person:
+        await person.read("catalog/flaky")
+        for _ in range(3):
+            await person.act("catalog/flaky", "call")
+        assert 'href="/console/catalog/flaky"' in await person.read("")
+        html = await person.read("catalog/flaky")
+        assert "Its circuit is open for pat, after 3 failures: no route to host &lt;img" in html
+        assert "Circuit open" in await person.act("catalog/flaky", "call")
+        person.hub.core.history.sample()
+        assert json.loads(await person.read("api/calls"))["errors"][-1] == 4, "a refused call failed for its caller"
+        async with browsing(hub, await hub.keys.create("vera", roles=["viewer"])) as viewer:
+            html = await viewer.read("catalog/flaky")
+            assert ("Its circuit is open" in html, 'value="reset"' in html) == (True, False)
+            assert "does not have the role operator" in await viewer.act("catalog/flaky", "reset", status=403)
+            html = await person.act("catalog/flaky", "reset")
+            assert ("The circuit of flaky is closed" in html, "Its circuit is open" in html) == (True, False)

@@ -271,6 +271,18 @@ async def test_pages_of_approvals_go_on_when_what_was_shown_is_decided() -> None
 
 
 @asynchronous
+async def test_an_open_page_of_an_approval_that_is_decided_loads_itself_again_without_an_error() -> None:
+    async with releasing() as releases, browsing(releases.hub) as person:
+        _, approval = await releases.asked(service="shop")
+        place = f"/console/approvals/{approval}"
+        await person.read(f"approvals/{approval}")
+        await releases.fetch("POST", f"/api/v1/approvals/{approval}/reject")
+        assert (await person.visit(place)).status == 404
+        again = await person.visit(place, hx_request="true")
+        assert (again.status, b"does not wait any more" in again.body) == (200, True)
+
+
+@asynchronous
 async def test_a_person_who_approved_is_offered_only_to_reject_and_an_approver_no_page_of_others() -> None:
     pair = {
         "initialState": "a",

@@ -50,6 +50,12 @@ async def reset_breaker(hub: ManagedHub, name: str) -> ResetBreaker:
     return ResetBreaker(name)
 
 
+def find_breaker(hub: ManagedHub, name: str) -> KnownBreaker | None:
+    """The circuit breaker of a capability that failed recently."""
+    state = _states(hub).get(name)
+    return None if state is None else KnownBreaker(name, *state)
+
+
 def _states(hub: ManagedHub) -> dict[str, BreakerState]:
     breakers = hub.core.guard.breakers
     return {} if breakers is None else breakers.states()

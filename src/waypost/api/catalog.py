@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta
 
+from waypost.api.breakers import KnownBreaker, find_breaker
 from waypost.api.overview import count_tokens
 from waypost.api.routing import Listing, ManagedHub, Operator
 from waypost.capabilities.capability import Capability, Kind
@@ -423,6 +424,8 @@ class ItemDetail(ItemSummary, frozen=True, rename="camel"):
     """Whether operators hide it."""
     minutes: list[MinuteSample] = []
     """The calls of the last hour on this replica by minute, each as its end, the calls and the errors."""
+    breaker: KnownBreaker | None = None
+    """Its circuit breaker, if it failed recently."""
 
 
 async def list_items(hub: ManagedHub, query: CatalogQuery) -> CatalogPage:
@@ -508,6 +511,7 @@ async def show_item(hub: ManagedHub, id: str) -> ItemDetail:
         },
         hidden=item is hidden,
         minutes=hub.core.history.minutes(row.id),
+        breaker=find_breaker(hub, row.id) if row.kind is Kind.TOOL else None,
     )
 
 

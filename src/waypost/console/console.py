@@ -200,8 +200,9 @@ class Console(Component):
             **data,
             **({} if done is None else done.data),
         }
-        if done is None and status == 200:
-            # A page may show what it has although the request was wrong, such as a filter to be corrected.
+        if done is None and status == 200 and _HTMX not in request.headers:
+            # A page may show what it has although the request was wrong, such as a filter to be corrected. An open page
+            # that loads itself again, such as that of an approval which was decided meanwhile, did nothing wrong.
             status = data.get("http_status", 200)
         return to_answer(render(page.template, context), status)
 

@@ -18,7 +18,8 @@ STEPS_PER_MINUTE: Final = 12
 MAX_MINUTES: Final = 60
 MAX_CAPABILITIES: Final = 500
 """How many capabilities a minute has, the most called ones: so an hour takes a few megabytes at most."""
-_FAILED: Final = frozenset({"error", "crashed", "timed out"})
+# A call that an open circuit refuses fails too: else the rate of errors would fall because a tool fails all the time.
+_FAILED: Final = frozenset({"error", "crashed", "timed out", "circuit open"})
 
 
 class CallSample(NamedTuple):

@@ -96,6 +96,13 @@ async def call(view: View) -> Done:
     return Done(f"{item['tool']} answered, see below.", {"result": shown})
 
 
+async def reset(view: View) -> Done:
+    """Close the circuit breaker of the tool, so that it is called again at once."""
+    item = await view.api.get(_place(view))
+    await view.api.post(f"breakers/{segment(item['tool'] or item['id'])}/reset")
+    return Done(f"The circuit of {item['id']} is closed: the next call runs.")
+
+
 LIST: Final = Page(
     "catalog",
     "Catalog",
@@ -112,6 +119,6 @@ ONE: Final = Page(
     "Item of the catalog",
     "item.html",
     load,
-    {"call": call, "hide": hide, "show": show},
-    live=("tools", "prompts", "resources"),
+    {"call": call, "hide": hide, "show": show, "reset": reset},
+    live=("tools", "prompts", "resources", "breakers"),
 )

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import quote
 
 from waypost.console.page import Page, View
+from waypost.console.pages.catalog import link_to
 
 _PLACES: Final = {
-    "approval": ("Approval", "approvals"),
+    "approval": ("Approval", "approvals/{id}"),
     "unknown_outcome": ("Unknown outcome", "instances/{id}"),
     "failed_chain": ("Failed step", "instances/{id}"),
     "upstream_down": ("Upstream down", "upstreams"),
     "held_definition": ("To approve", "upstreams"),
-    "open_breaker": ("Circuit open", "catalog"),
+    "open_breaker": ("Circuit open", "catalog/{id}"),
 }
 """What each need is called, and the page where a person sees to it."""
 
 
 MAX_REPLICAS: Final = 20
+MAX_NEEDS: Final = 20
+"""How many things of one kind that need a person the API lists."""
 
 
 async def load(view: View) -> dict[str, Any]:
@@ -33,6 +35,7 @@ async def load(view: View) -> dict[str, Any]:
         "differs": any(one["differs"] for one in replicas),
         "overview": overview,
         "metrics": overview["metrics"],
+        "most_of_a_kind": MAX_NEEDS,
         "attention": [_describe(one) for one in overview["attention"]],
         "tokens": tokens,
         "saved": round(100 * (1 - tokens["published"]["tokens"] / everything)) if everything else 0,
@@ -41,7 +44,7 @@ async def load(view: View) -> dict[str, Any]:
 
 def _describe(item: dict[str, str]) -> dict[str, str]:
     label, place = _PLACES[item["need"]]
-    return {**item, "label": label, "place": place.format(id=quote(item["id"], safe=""))}
+    return {**item, "label": label, "place": place.format(id=link_to(item["id"]))}
 
 
 PAGE: Final = Page(
