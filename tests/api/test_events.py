@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.api.conftest import ADMIN, AGENT, operated_hub
@@ -11,6 +13,7 @@ from tests.protocol.conftest import asynchronous
 from tests.transports.http.conftest import Call
 from waypost import Hub
 from waypost.api import events
+from waypost.console.pages import PAGES
 
 
 async def follow(hub: Hub, query: str = "", key: str = ADMIN) -> Call:
@@ -48,6 +51,21 @@ async def test_only_the_kinds_that_were_asked_for_are_sent() -> None:
         await releases.fetch("POST", "/api/v1/keys", {"id": "ci"})
         await stream.until(lambda: b'"ci"' in stream.body)
         assert b"instances" not in stream.body
+        stream.leave()
+
+
+@asynchronous
+async def test_a_kind_that_does_not_exist_is_refused() -> None:
+    async with releasing() as releases:
+        call = await Person(releases.hub).visit("/api/v1/events?kinds=keys,instance", authorization=f"Bearer {ADMIN}")
+        await call.started()
+        assert call.status == 400
+        assert (
+            "There are no changes of the kind 'instance'; use approvals or audit or" in json.loads(call.body)["error"]
+        )
+        page = ",".join(kind for page in PAGES for kind in page.live)
+        stream = await follow(releases.hub, f"?kinds={page}")
+        assert stream.status == 200
         stream.leave()
 
 

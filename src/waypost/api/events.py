@@ -15,9 +15,11 @@ from waypost.capabilities.capability import Kind
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change as RegistryChange
 from waypost.capabilities.registry import Registry
+from waypost.errors import InvalidParams
 from waypost.protocol.broadcast import Broadcast, Subscription
 from waypost.protocol.streams import EventStream
 from waypost.runtime.component import Component
+from waypost.runtime.feed import KINDS as ACT_KINDS
 from waypost.runtime.feed import ChangeFeed, Listener
 from waypost.wire.params import ListenFilter
 
@@ -27,6 +29,7 @@ OPEN_KINDS: Final = frozenset({"approvals"})
 MAX_ROWS: Final = 20
 """How many rows of one change of the registry are reported one by one."""
 _LISTS: Final = {Kind.TOOL: "tools", Kind.PROMPT: "prompts", Kind.RESOURCE: "resources", Kind.TEMPLATE: "resources"}
+KINDS: Final = ACT_KINDS | frozenset(_LISTS.values())
 
 
 class Changes(Component):
@@ -130,6 +133,8 @@ class ChangeStream:
 async def follow_changes(hub: ManagedHub, query: ChangesQuery, by: Operator) -> ChangeStream:
     """Stream what changes in the hub as server-sent events; without the role viewer, only of approvals."""
     kinds = frozenset(kind for kind in query.kinds.split(",") if kind)
+    if unknown := sorted(kinds - KINDS):
+        raise InvalidParams(f"There are no changes of the kind {unknown[0]!r}; use {' or '.join(sorted(KINDS))}.")
     if not may_act_as("viewer", by.principal):
         kinds = OPEN_KINDS
     return ChangeStream(hub.changes, hub.core.engine.broadcast, by.principal, kinds)

@@ -38,6 +38,8 @@ _ACT_KINDS: Final = {
     "approval": "approvals",
 }
 """What an act of the audit changes, by the first word of its action."""
+KINDS: Final = frozenset({*_ACT_KINDS.values(), "workflows"})
+"""What listeners get changes of."""
 _DEFINITIONS: Final = frozenset({"workflow.defined", "workflow.removed"})
 
 Listener = Callable[[str, str], None]
