@@ -270,3 +270,25 @@ async def test_keys_do_not_appear_in_refusals() -> None:
 )
 def test_an_invalid_value_is_explained_in_words(said: str, explained: str) -> None:
     assert explain_invalid(said, AuditFilter) == explained
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "said"),
+    [
+        ({"host": "evil.example"}, b"", 403, "This Host is not allowed here"),
+        ({"origin": "https://evil.example"}, b"", 403, "This Origin is not allowed here"),
+        ({}, b" " * 4_194_305, 413, "maxBodyBytes"),
+    ],
+)
+@asynchronous
+async def test_what_is_refused_before_a_route_is_reached_has_the_body_of_the_document(
+    headers: dict[str, str], body: bytes, status: int, said: str
+) -> None:
+    async with operating() as operator:
+        document = await operator.fetch("GET", "/api/openapi.json")
+        schema = document["paths"]["/api/v1/keys"]["post"]["responses"][str(status)]["content"]["application/json"]
+        call = await operator.ask("POST", "/api/v1/keys", raw=body, more=headers)
+        answer = json.loads(call.body)
+        assert (call.status, said in answer["error"]) == (status, True)
+        whole = {**schema["schema"], "components": document["components"]}
+        jsonschema.Draft202012Validator(whole).validate(answer)

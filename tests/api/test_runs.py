@@ -214,7 +214,9 @@ async def test_a_retry_that_fails_returns_its_error() -> None:
         assert "the disk is full" in view["error"]["message"]
 
 
-@pytest.mark.parametrize(("verb", "path"), [("GET", ""), ("POST", "/cancel"), ("POST", "/resolve")])
+@pytest.mark.parametrize(
+    ("verb", "path"), [("GET", ""), ("GET", "/children"), ("GET", "/graph"), ("POST", "/cancel"), ("POST", "/resolve")]
+)
 @asynchronous
 async def test_an_unknown_run_is_404(verb: str, path: str) -> None:
     async with releasing() as hub:

@@ -70,12 +70,14 @@ _REF: Final = "#/components/schemas/{name}"
 _FAILURES: Final = {
     400: "The request is invalid.",
     401: "The key is missing or invalid.",
-    403: "The key lacks the required role.",
+    403: "The key lacks the required role, or the `Host` or `Origin` is not allowed.",
     404: "Not found.",
     405: "The path does not allow the method.",
     409: "The request conflicts with the state of the hub; `code` says how, where there are several ways.",
-    503: "The store is unavailable.",
+    413: "The body is over the limit, `server.maxBodyBytes`.",
+    503: "The store is unavailable, or the hub is stopping.",
 }
+_WITHOUT_BODY: Final = tuple(status for status in _FAILURES if status != 413)
 
 
 @cache
@@ -119,7 +121,7 @@ def _operation(route: Route) -> dict[str, Any]:
                     route.streams or "application/json",
                 ),
             },
-            **_failures(),
+            **_failures(*(() if "body" in route.hints else _WITHOUT_BODY)),
         },
     }
     if not route.any_key:

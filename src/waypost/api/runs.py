@@ -187,8 +187,9 @@ async def show_run(hub: ManagedHub, id: str, query: HistoryQuery, by: Operator) 
     return _to_run(hub, await runs.show(id, caller, after=query.after, limit=query.limit))
 
 
-async def list_children(hub: ManagedHub, id: str) -> RunRows:
+async def list_children(hub: ManagedHub, id: str, by: Operator) -> RunRows:
     """List the instances that an instance started."""
+    await hub.workflows.engine.get_visible(id, _to_caller(by, id).principal)
     return RunRows(list(await _runs(hub).list_children(id)))
 
 
@@ -280,7 +281,7 @@ def _runs(hub: ManagedHub) -> Runs:
 
 def _check_cursor(cursor: str) -> str:
     if cursor and not _INSTANCE_ID.fullmatch(cursor):
-        raise InvalidParams("Invalid cursor: it is the id of an instance.")
+        raise InvalidParams("Invalid cursor in `before`: give `next` of the page before, the id of an instance.")
     return cursor
 
 

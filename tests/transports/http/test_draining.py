@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.protocol.conftest import Json, assorted_hub, asynchronous, initialization, notification, request, stateless
@@ -29,7 +31,11 @@ async def test_new_work_is_refused_in_both_eras() -> None:
         await assert_refused(call)
         assert call.json["id"] == 7
         await assert_refused(visitor.listen())
-        await assert_refused(web.open("POST", path="/api/v1/runs"))
+        operated = web.open("POST", path="/api/v1/runs")
+        await operated.task
+        assert (operated.status, operated.headers["retry-after"], operated.headers["connection"]) == (503, "1", "close")
+        answer = json.loads(operated.body)
+        assert (list(answer), "another replica" in answer["error"]) == (["error"], True)
 
 
 @asynchronous

@@ -24,9 +24,10 @@ from waypost.transports.http.asgi import (
     headers_of,
     index_headers,
     refuse,
+    refuse_operator,
     respond,
 )
-from waypost.transports.http.endpoint import DrainingEndpoint, Endpoint, refuse_new_work, wait_for_disconnect
+from waypost.transports.http.endpoint import AGAIN, DRAINING, DrainingEndpoint, Endpoint, wait_for_disconnect
 from waypost.transports.http.gate import Gate, Refusal, authenticate
 from waypost.wire import messages
 
@@ -123,7 +124,8 @@ class HttpApp:
         else:
             refusal = self._gate.headers_too_large()
         if refusal is not None and not (path.startswith(_CONSOLE) and self._gate.is_same_origin(headers, refusal)):
-            return await refuse(send, refusal.status, refusal.message, headers=refusal.headers)
+            answer = refuse_operator if _is_operated(path) else refuse
+            return await answer(send, refusal.status, refusal.message, headers=refusal.headers)
         if path == _MCP:
             # Known keys and tokens need nothing awaited, so nearly all requests are spared a coroutine.
             principal = ANONYMOUS if self._auth is None else self._auth.known(headers)
@@ -139,7 +141,7 @@ class HttpApp:
         prefix = scope.get("root_path") or ""
         if path == "/health":
             return await self._respond_health(scope, send)
-        if path == "/metrics" or path.startswith("/api/"):
+        if _is_operated(path):
             return await self._operate(scope, receive, send, headers, path)
         if path.startswith(_CONSOLE):
             return await self._show(scope, receive, send, headers, path)
@@ -161,7 +163,7 @@ class HttpApp:
     ) -> None:
         """Answer a request of the HTTP API."""
         if scope["method"] not in ("GET", "HEAD") and isinstance(self._endpoint, DrainingEndpoint):
-            return await refuse_new_work(send)
+            return await refuse_operator(send, 503, DRAINING, headers=AGAIN)
         is_open = path in _PATHS_WITHOUT_KEY and b"authorization" not in headers
         principal = ANONYMOUS if is_open else await authenticate(self._auth, send, headers)
         if principal is None:
@@ -172,13 +174,13 @@ class HttpApp:
             if principal is None:
                 return  # the key was revoked while the body came in
         if isinstance(body, Refusal):
-            await refuse(send, body.status, body.message, headers=body.headers)
+            await refuse_operator(send, body.status, body.message, headers=body.headers)
         elif body is not None:
             request = OperatorRequest(scope, path, headers, principal, body)
             try:
                 answer = await self._hub.operate(request)
             except asyncio.CancelledError:  # by the server, which is stopping
-                return await refuse(send, 503, STOPPING.message, code=STOPPING.code)
+                return await refuse_operator(send, 503, STOPPING.message)
             await _send_answer(send, receive, answer)
 
     async def _show(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], path: str) -> None:
@@ -213,6 +215,10 @@ class HttpApp:
                 await self._hub.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+def _is_operated(path: str) -> bool:
+    return path == "/metrics" or path.startswith("/api/")
 
 
 class DeferredApp:

@@ -97,3 +97,8 @@ async def refuse(
 ) -> None:
     """Send a JSON-RPC error that belongs to no request."""
     await respond(send, status, messages.error(None, code, message), (JSON, *headers))
+
+
+async def refuse_operator(send: Send, status: int, message: str, *, headers: tuple[Header, ...] = ()) -> None:
+    """Send an error of the HTTP API."""
+    await respond(send, status, messages.encode({"error": message}), (JSON, *headers))

@@ -246,8 +246,8 @@ _LEGACY_HEADERS: Final = frozenset(version.encode() for version in LEGACY)
 _STATUS: Final = {-32700: 400, -32600: 400, -32601: 404, -32602: 400, -32020: 400, -32021: 400, -32022: 400}
 _EVENT_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 _NO_SESSION: Final = "There is no such session; initialize again."
-_DRAINING: Final = "This replica is stopping and takes no new work; send the request again, another replica answers it."
-_AGAIN: Final[tuple[Header, ...]] = ((b"retry-after", b"1"), (b"connection", b"close"))
+DRAINING: Final = "This replica is stopping and takes no new work; send the request again, another replica answers it."
+AGAIN: Final[tuple[Header, ...]] = ((b"retry-after", b"1"), (b"connection", b"close"))
 """Behind a balancer of connections a new connection leads to another replica; the one that is open does not."""
 _NEW_WORK: Final = frozenset({"initialize", "tools/call", "subscriptions/listen"})
 
@@ -588,8 +588,8 @@ class DrainingEndpoint:
         if body is None:
             return None  # the client left
         if _is_new_work(body):
-            payload = messages.error(messages.find_id(body), CALL_FAILED, _DRAINING)
-            return await respond(send, 503, payload, (JSON, *_AGAIN))
+            payload = messages.error(messages.find_id(body), CALL_FAILED, DRAINING)
+            return await respond(send, 503, payload, (JSON, *AGAIN))
         unread = [body]
 
         async def receive_again() -> Event:
@@ -600,7 +600,7 @@ class DrainingEndpoint:
 
 async def refuse_new_work(send: Send) -> None:
     """Answer that another replica takes the request."""
-    await refuse(send, 503, _DRAINING, code=CALL_FAILED, headers=_AGAIN)
+    await refuse(send, 503, DRAINING, code=CALL_FAILED, headers=AGAIN)
 
 
 def _is_new_work(body: bytes) -> bool:
