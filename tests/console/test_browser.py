@@ -352,7 +352,7 @@ def test_what_came_of_an_action_is_in_sight_and_has_the_focus(desk: Desk, page: 
 def test_a_time_is_never_said_in_sixty_of_a_unit(desk: Desk, page: Page) -> None:
     page.goto(f"{desk.hub.url}/console/policies")
     said = page.evaluate(
-        """() => [59.7, 3599, 86399].map(age => {
+        """() => [59.7, 3599, 86399, 100, -604790].map(age => {
             const time = document.createElement("time")
             time.dateTime = new Date(Date.now() - age * 1000).toISOString()
             document.querySelector("main").append(time)
@@ -360,7 +360,7 @@ def test_a_time_is_never_said_in_sixty_of_a_unit(desk: Desk, page: Page) -> None
             return time.textContent
         })"""
     )
-    assert said == ["59 seconds ago", "59 minutes ago", "23 hours ago"]
+    assert said == ["1 minute ago", "1 hour ago", "yesterday", "2 minutes ago", "in 7 days"]
 
 
 def test_a_key_is_created_shown_until_the_page_is_left_and_revoked(desk: Desk, page: Page) -> None:

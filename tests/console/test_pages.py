@@ -6,6 +6,7 @@ import json
 import re
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -227,10 +228,8 @@ async def test_what_the_list_of_approvals_cuts_is_approved_where_all_of_it_is_sh
 
 @asynchronous
 async def test_what_is_approved_is_unfolded_and_fits_a_page_whatever_its_shape() -> None:
-    shapes = [
-        {"rows": [{"price": {"amount": [1, {"currency": "EUR"}]}}]},
-        *({"rows": rows} for rows in ([{"a": 1}] * 40, [[]] * 70, ['"' * 80] * 100) for _ in range(3)),
-    ]
+    large: list[list[Any]] = [[{"a": 1}] * 40, [[]] * 70, ['"' * 80] * 100]
+    shapes = [[{"price": {"amount": [1, {"currency": "EUR"}]}}], *(rows for rows in large for _ in range(3))]
     order = {
         "initialState": "a",
         "states": {
@@ -241,7 +240,7 @@ async def test_what_is_approved_is_unfolded_and_fits_a_page_whatever_its_shape()
         },
     }
     async with releasing(order=order) as releases:
-        runs = [await releases.start("order", **shape) for shape in shapes]
+        runs = [await releases.start("order", rows=rows) for rows in shapes]
         asked = [(await releases.submit(run, "go"))["approval"]["id"] for run in runs]
         run, approval = runs[0], asked[0]
         async with browsing(releases.hub) as person:

@@ -8,18 +8,25 @@ const root = document.documentElement;
 
 const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
-const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+const units = [["second", 60], ["minute", 60], ["hour", 24], ["day", Infinity]];
+
+// In the greatest unit; what rounds to all of one is one of the next: never "60 seconds ago".
+function toRelative(seconds) {
+  let count = Math.round(seconds);
+  for (const [unit, most] of units) {
+    if (Math.abs(count) < most) return relative.format(count, unit);
+    count = Math.round(count / most);
+  }
+}
 
 function showTimes(within) {
   for (const element of within.querySelectorAll("time[datetime]")) {
     const at = new Date(element.dateTime);
-    // Whole units that have passed: 59.7 seconds are not 60 seconds, nor 59.7 minutes 60 minutes.
-    const seconds = Math.trunc((at - Date.now()) / 1000);
-    const [unit, length] = units.find(([, size]) => Math.abs(seconds) >= size) || units[3];
+    const seconds = (at - Date.now()) / 1000;
     element.title = exact.format(at) + " · " + at.toISOString();
     element.textContent = Math.abs(seconds) > 30 * 86400
       ? at.toLocaleDateString(undefined, { dateStyle: "medium" })
-      : relative.format(Math.trunc(seconds / length), unit);
+      : toRelative(seconds);
   }
 }
 showTimes(document);
