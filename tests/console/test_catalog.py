@@ -157,8 +157,16 @@ async def test_texts_of_capabilities_are_escaped_and_bounded() -> None:
     async def worse() -> str:
         raise ToolError(EVIL * 1000)
 
+    part = {"type": "object", "title": '"' * 60, "description": '"' * 300, "default": {"a": '"' * 60}}
+    schema = {"type": "object", "description": '"' * 3000, "properties": {f"p{number}": part for number in range(60)}}
+
+    @hub.tool(name="loud", title='"' * 3000, description='"' * 3000, input_schema=schema, output_schema=schema)
+    async def loud(args: Any) -> Any:
+        return {"rows": ['"' * 3000] * 20}
+
     async with looking(hub=hub) as person:
         pages = [await person.read(page) for page in ("catalog", "catalog?q=img", f"catalog?q={EVIL}", "catalog/evil")]
+        pages += [await person.read("catalog/loud"), await person.act("catalog/loud", "call")]
         pages += [await person.act(f"catalog/{name}", "call") for name in ("evil", "worse")]
         for html in pages:
             assert "<img src=x" not in html

@@ -175,3 +175,18 @@ def test_what_was_typed_is_shown_again_as_far_as_it_fits_a_page() -> None:
     assert [field.value for field in make_fields(schema, typed)] == ["", "short"]
     assert read_arguments(schema, typed)["text"] == typed["arg.text"], "all of it is sent"
     assert make_fields({}, {WHOLE: '"' * 90_000})[0].value == ""
+
+
+def test_fields_with_long_descriptions_fit_a_page_and_are_read_as_they_are_shown() -> None:
+    def describe(count: int, text: str) -> dict[str, Any]:
+        return {"properties": {f"p{n}": {"type": "string", "description": text} for n in range(count)}}
+
+    shown = make_fields(describe(5, "x" * 1000))
+    assert [len(field.description) for field in shown] == [601] * 5
+    assert [len(field.description) for field in make_fields(describe(30, "x" * 1000))] == [121] * 30
+    crowded = describe(60, '"' * 1000)
+    assert [len(field.description) for field in make_fields(crowded)] == [0] * 60
+    endless = {"properties": {f"p{n}": {"title": '"' * 500} for n in range(60)}}
+    assert [field.name for field in make_fields(endless, {"arg.p1": "x"})] == ["arguments"]
+    assert read_arguments(endless, {"arguments": '{"p1": 1}'}) == {"p1": 1}
+    assert read_arguments(crowded, {"arg.p1": "x"}) == {"p1": "x"}

@@ -159,6 +159,12 @@ _MAX_EXAMPLE_DEPTH: Final = 3
 _MAX_EXAMPLE_NAMES: Final = 8
 _MAX_EXAMPLE_CHARACTERS: Final = 4_000
 """How much of a schema is shown as examples: levels, names of each, and characters of all fields."""
+MAX_FIELDS_BYTES: Final = 20_000
+"""How much of the names, descriptions and choices of all fields is shown, as HTML; else there is one field for all."""
+_FIELD_BYTES: Final = 200
+"""The markup around one field."""
+_DESCRIPTION_CHARACTERS: Final = (600, 120, 0)
+"""How much of each description is shown: the first of these with which all fields fit."""
 MAX_TYPED_BYTES: Final = 16_000
 """How much of what was typed is shown again, as HTML."""
 _EXAMPLES: Final = {"string": "", "integer": 0, "number": 0, "boolean": False, "object": {}, "array": []}
@@ -188,20 +194,29 @@ class Field(msgspec.Struct, frozen=True):
 
 def make_fields(schema: Any, form: Mapping[str, str] | None = None) -> list[Field]:
     """The fields for the properties of an object schema, with what was typed before or the defaults."""
-    typed = form or {}
+    typed = _drop_large(form or {})
     properties = schema.get("properties") if isinstance(schema, dict) else None
-    if not isinstance(properties, dict) or not properties or len(properties) > MAX_FIELDS:
-        return [
-            Field(
-                WHOLE,
-                "Arguments",
-                "json",
-                _drop_large(typed).get(WHOLE, "{}"),
-                description="A JSON object.",
-                is_long=True,
-            )
-        ]
-    needed, typed = schema.get("required") or (), _drop_large(typed)
+    if isinstance(properties, dict) and 0 < len(properties) <= MAX_FIELDS:
+        fields = _make_fields(properties, schema, typed)
+        for most in _DESCRIPTION_CHARACTERS:
+            shortened = [msgspec.structs.replace(one, description=_cut(one.description, most)) for one in fields]
+            if sum(map(_count_bytes, shortened)) <= MAX_FIELDS_BYTES:
+                return shortened
+    whole = typed.get(WHOLE, "{}")
+    return [Field(WHOLE, "Arguments", "json", whole, description="A JSON object.", is_long=True)]
+
+
+def _count_bytes(field: Field) -> int:
+    """About how many bytes a field takes as HTML without its value, so that what was typed does not change its form."""
+    return _FIELD_BYTES + len("".join(map(escape, (field.label, field.description, *field.choices))).encode())
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…" if most else ""
+
+
+def _make_fields(properties: dict[str, Any], schema: dict[str, Any], typed: Mapping[str, str]) -> list[Field]:
+    needed = schema.get("required") or ()
     fields, left = [], _MAX_EXAMPLE_CHARACTERS
     for name, one in properties.items():
         resolved = _resolve(one, schema)
