@@ -1,9 +1,9 @@
 """Counts the instructions of a request, here and in another tree: `python -m benchmarks.instructions --against DIR`.
 
-Rates vary with whatever else a machine does; instructions do not. A hub runs under valgrind and answers over stdio, one
-request at a time, once with few requests and once with many: the difference, divided by the requests, is a request.
-Calls from worker to worker go over the worker socket, some at a time: the hub polls for the answer to a single one, and
-how often it does so depends on the machine.
+Rates vary with whatever else a machine does; instructions do not. A hub runs under valgrind and answers requests, once
+few and once many: the difference, divided by the requests, is a request. Requests come one at a time, but several at
+once where a worker answers them: the hub polls for the answer to a single one, and how often it does so depends on the
+machine.
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from benchmarks import workers
+from benchmarks import wire, workers
+from benchmarks.client import Client
 from benchmarks.harness import free_port
 
 HERE: Final = Path(__file__).parents[1]
@@ -28,14 +33,25 @@ FEW: Final = 100
 MANY: Final = 500
 ROUNDS: Final = 3
 IN_FLIGHT: Final = 16
-WORKER_CALL: Final = "worker call"
+START_TIMEOUT_S: Final = 120
 CONFIGURATION: Final = """
-server: {name: instructions, version: "1", surface: both}
+server: {{name: instructions, version: "1", surface: both}}
 toolkits: ["./adder.py"]
-skills: {core: []}
-search: {ranking: weighted}
+skills: {{core: []}}
+search: {{ranking: weighted}}
 workflows:
-  flow: {initialState: a, states: {a: {transitions: {go: {target: a}}}}}
+  flow: {{initialState: a, states: {{a: {{transitions: {{go: {{target: a}}}}}}}}}}
+  work:
+    initialState: a
+    states:
+      a:
+        transitions:
+          go:
+            target: a
+            inputSchema: {{type: object, properties: {{a: {{type: number}}, b: {{type: number}}}}}}
+            executor: {{kind: capability, capability: add}}
+            output: {{sum: $.output}}
+{workers}
 """
 ADDER: Final = """
 from waypost import Toolkit, tool
@@ -48,38 +64,38 @@ class Adder(Toolkit):
 """
 
 
-class Count(NamedTuple):
-    start: int
-    """Instructions from the start of the process to the answer to `initialize`, and its end."""
-    request: int
+class Hub:
+    """A hub under valgrind: over HTTP if it is given a port, else over stdio."""
 
-
-class Server:
-    """A hub over stdio under valgrind."""
-
-    def __init__(self, tree: Path, directory: Path, *options: str) -> None:
+    def __init__(self, tree: Path, directory: Path, *, port: int | None = None, worker_port: int | None = None) -> None:
+        section = "" if worker_port is None else f"workers: {{port: {worker_port}}}"
+        (directory / "waypost.yaml").write_text(CONFIGURATION.format(workers=section))
+        (directory / "adder.py").write_text(ADDER)
+        self.port, self.worker_port = port, worker_port
         self._log = directory / "valgrind.log"
-        environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONHASHSEED": "0"}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self._last_id = 0
         self._process = subprocess.Popen(
             [
                 *("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"),
                 *(f"--log-file={self._log}", sys.executable, "-m", "waypost", "serve"),
-                *(str(directory / "waypost.yaml"), "--data", str(directory / "data"), *options),
+                *(str(directory / "waypost.yaml"), "--data", str(directory / "data")),
+                *(("--stdio",) if port is None else ("--port", str(port))),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment,
+            env={**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONHASHSEED": "0"},
         )
-        self._last_id = 0
+        if port is None:
+            client = {"name": "count", "version": "1"}
+            self.ask("initialize", {"protocolVersion": wire.LEGACY, "capabilities": {}, "clientInfo": client})
+            self._write({"method": "notifications/initialized"})
 
     def ask(self, method: str, params: dict[str, Any]) -> Any:
-        assert self._process.stdin is not None and self._process.stdout is not None
+        """The result of a request."""
         self._last_id += 1
-        message = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
-        self._process.stdin.write(json.dumps(message).encode() + b"\n")
-        self._process.stdin.flush()
+        self._write({"id": self._last_id, "method": method, "params": params})
+        assert self._process.stdout is not None
         while line := self._process.stdout.readline():
             answer = json.loads(line)
             if answer.get("id") == self._last_id:
@@ -88,96 +104,155 @@ class Server:
                 return answer["result"]
         raise RuntimeError(f"The hub ended without an answer to {method}.")
 
-    def initialize(self) -> None:
-        client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "count", "version": "1"}}
-        self.ask("initialize", client)
-        assert self._process.stdin is not None
-        self._process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+    def connect(self) -> Client:
+        """A connection to a hub over HTTP, as soon as it listens."""
+        assert self.port is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                return Client(self.port, START_TIMEOUT_S)
+            except ConnectionRefusedError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def stop(self) -> int:
         """End the hub and return the instructions that it took."""
-        if self._last_id == 0:  # it serves workers, and does not wait for the end of its input
+        if self.port is not None:
             self._process.send_signal(signal.SIGTERM)
-        self._process.communicate(timeout=120)
+        self._process.communicate(timeout=START_TIMEOUT_S)
         found = re.search(r"I\s+refs:\s+([\d,]+)", self._log.read_text())
         if found is None:
             raise RuntimeError(f"valgrind counted nothing: {self._log.read_text()}")
         return int(found[1].replace(",", ""))
 
+    def _write(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self._process.stdin.flush()
 
-def send_calls(server: Server, number: int) -> None:
+
+def call(hub: Hub, name: str, arguments: dict[str, Any]) -> Any:
+    """The structured result of a tool."""
+    return hub.ask("tools/call", {"name": name, "arguments": arguments})["structuredContent"]
+
+
+def start(hub: Hub, number: int) -> None:
+    """Nothing: start to first answer, and the end."""
+
+
+def call_tool(hub: Hub, number: int) -> None:
     for value in range(number):
-        server.ask("tools/call", {"name": "add", "arguments": {"a": value, "b": 1}})
+        call(hub, "add", {"a": value, "b": 1})
 
 
-def send_lists(server: Server, number: int) -> None:
+def call_over_http(hub: Hub, number: int) -> None:
+    assert hub.port is not None
+    request = wire.modern(hub.port, "tools/call", wire.ADD)
+    with hub.connect() as client:
+        for _ in range(number):
+            client.expect(request, wire.SUM)
+
+
+def list_tools(hub: Hub, number: int) -> None:
     for _ in range(number):
-        server.ask("tools/list", {})
+        hub.ask("tools/list", {})
 
 
-def send_submits(server: Server, number: int) -> None:
-    started = server.ask("tools/call", {"name": "workflow.start", "arguments": {"definitionId": "flow"}})
-    instance = started["structuredContent"]
+def start_workflows(hub: Hub, number: int) -> None:
+    for _ in range(number):
+        call(hub, "workflow.start", {"definitionId": "flow"})
+
+
+def submit(hub: Hub, number: int) -> None:
+    _submit(hub, number, "flow", {})
+
+
+def submit_executor(hub: Hub, number: int) -> None:
+    _submit(hub, number, "work", {"arguments": {"a": 1, "b": 2}})
+
+
+def _submit(hub: Hub, number: int, definition: str, more: dict[str, Any]) -> None:
+    instance = call(hub, "workflow.start", {"definitionId": definition})
     for version in range(instance["version"], instance["version"] + number):
-        arguments = {"workflowId": instance["workflowId"], "transition": "go", "expectedVersion": version}
-        server.ask("tools/call", {"name": "workflow.submit", "arguments": arguments})
+        key = {"workflowId": instance["workflowId"], "expectedVersion": version}
+        call(hub, "workflow.submit", {**key, "transition": "go", **more})
 
 
-SCENARIOS: Final = {"tools/call": send_calls, "tools/list": send_lists, "workflow.submit": send_submits}
+def call_worker(hub: Hub, number: int) -> None:
+    assert hub.port is not None and hub.worker_port is not None
+    request = wire.modern(hub.port, "tools/call", {"name": workers.TOOL, "arguments": {"a": 1, "b": 2}})
+    left = iter(range(number))
+
+    def call_in_turn(client: Client) -> None:
+        for _ in left:
+            client.expect(request, workers.ANSWER)
+
+    with workers.serving(hub.worker_port), ThreadPoolExecutor(IN_FLIGHT) as pool, ExitStack() as connections:
+        clients = [connections.enter_context(hub.connect()) for _ in range(IN_FLIGHT)]
+        while workers.ANSWER not in clients[0].send(request).body:
+            time.sleep(0.5)  # it has not connected yet
+        list(pool.map(call_in_turn, clients))
 
 
-def run_over_stdio(tree: Path, directory: Path, scenario: str, number: int) -> int:
+def call_between_workers(hub: Hub, number: int) -> None:
+    assert hub.worker_port is not None
+    workers.make_calls(hub.worker_port, IN_FLIGHT, number)
+
+
+SCENARIOS: Final[dict[str, Callable[[Hub, int], None]]] = {
+    "start": start,
+    "tools/call": call_tool,
+    "tools/call over HTTP": call_over_http,
+    "tools/list": list_tools,
+    "workflow.start": start_workflows,
+    "workflow.submit": submit,
+    "workflow.submit with executor": submit_executor,
+    "tools/call of a worker": call_worker,
+    "worker to worker": call_between_workers,
+}
+WITH_WORKERS: Final = {call_worker, call_between_workers}
+OVER_HTTP: Final = {call_over_http, *WITH_WORKERS}
+"""A hub that serves one client over stdio has no port for workers."""
+
+
+def run(tree: Path, send: Callable[[Hub, int], None], number: int) -> int:
     """The instructions of a hub that answered so many requests."""
-    server = Server(tree, directory, "--stdio")
-    server.initialize()
-    if number:
-        SCENARIOS[scenario](server, number)
-    return server.stop()
+    port = free_port() if send in OVER_HTTP else None
+    worker_port = free_port() if send in WITH_WORKERS else None
+    with tempfile.TemporaryDirectory() as name:
+        hub = Hub(tree, Path(name), port=port, worker_port=worker_port)
+        send(hub, number)
+        return hub.stop()
 
 
-def run_with_workers(tree: Path, directory: Path, number: int) -> int:
-    """The instructions of a hub that passed on so many calls between workers."""
-    port = free_port()
-    with (directory / "waypost.yaml").open("a") as file:
-        file.write(f"workers: {{port: {port}}}\n")
-    server = Server(tree, directory, "--port", str(free_port()))
-    workers.make_calls(port, IN_FLIGHT, number)
-    return server.stop()
+def count(tree: Path, send: Callable[[Hub, int], None]) -> int:
+    """The instructions of a request, or of a start and its end."""
+    if send is start:
+        return run(tree, send, 0)
+    few = run(tree, send, FEW)
+    return (run(tree, send, MANY) - few) // (MANY - FEW)
 
 
-def count(tree: Path, scenario: str) -> Count:
-    totals = []
-    for number in (0, FEW, MANY):
-        with tempfile.TemporaryDirectory() as name:
-            directory = Path(name)
-            (directory / "waypost.yaml").write_text(CONFIGURATION)
-            (directory / "adder.py").write_text(ADDER)
-            if scenario == WORKER_CALL:
-                totals.append(run_with_workers(tree, directory, number))
-            else:
-                totals.append(run_over_stdio(tree, directory, scenario, number))
-    return Count(totals[0], (totals[2] - totals[1]) // (MANY - FEW))
-
-
-def measure(tree: Path, scenario: str, rounds: int) -> Count:
-    """The median of several counts: timers of the hub fire at other moments each time."""
-    counts = [count(tree, scenario) for _ in range(rounds)]
-    return Count(*(int(statistics.median(values)) for values in zip(*counts, strict=True)))
+def measure(trees: list[Path], send: Callable[[Hub, int], None], rounds: int) -> list[int]:
+    """The median of several counts for each tree: timers of the hub fire at other moments each time."""
+    counts = [[count(tree, send) for tree in trees] for _ in range(rounds)]
+    return [int(statistics.median(values)) for values in zip(*counts, strict=True)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions", description=__doc__)
     parser.add_argument("--against", type=Path, metavar="DIR", help="a checkout of another revision")
-    parser.add_argument("--only", choices=[*SCENARIOS, WORKER_CALL], action="append")
+    parser.add_argument("--only", choices=SCENARIOS, action="append")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
     trees = [HERE] + ([options.against.resolve()] if options.against else [])
-    for scenario in options.only or [*SCENARIOS, WORKER_CALL]:
-        counts = [measure(tree, scenario, options.rounds) for tree in trees]
-        for name in Count._fields:
-            values = [getattr(one, name) for one in counts]
-            ratio = f"  {values[0] / values[1] - 1:+.1%}" if len(values) > 1 else ""
-            print(f"{scenario:16} {name:8} " + "  ".join(f"{value:>13,}" for value in values) + ratio, flush=True)
+    for tree in trees:  # or the first start would count as much for its compilation
+        subprocess.run([sys.executable, "-m", "compileall", "-q", tree / "src"], check=True)
+    for name in options.only or SCENARIOS:
+        values = measure(trees, SCENARIOS[name], options.rounds)
+        ratio = f"  {values[0] / values[1] - 1:+.1%}" if len(values) > 1 else ""
+        print(f"{name:30}" + "  ".join(f"{value:>13,}" for value in values) + ratio, flush=True)
 
 
 if __name__ == "__main__":

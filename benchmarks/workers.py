@@ -96,18 +96,23 @@ async def _make_calls(port: int, in_flight: int, number: int) -> None:
                 done.set()
 
     async with asyncio.timeout(300):
-        while True:
-            try:
-                await offer(port)
-                break
-            except OSError:
-                await asyncio.sleep(0.5)
+        await _offer_when_open(port)
         holder.append(await connect(port, again))
         holder[0].send(introduced(b"caller"))
         await asyncio.sleep(2)
         send(in_flight)
         if number:
             await done.wait()
+
+
+async def _offer_when_open(port: int) -> None:
+    while True:
+        try:
+            await offer(port)
+        except OSError:
+            await asyncio.sleep(0.5)
+        else:
+            return
 
 
 def echoes(port: int, in_flight: int, seconds: float, warmup: float) -> Seen:
@@ -153,7 +158,7 @@ async def _keep(port: int, in_flight: int, seconds: float, warmup: float, kind: 
 
 @contextmanager
 def serving(port: int) -> Iterator[None]:
-    """A worker in a process of its own."""
+    """A worker in a process of its own, which connects as soon as the hub listens."""
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(port,), daemon=True)
     process.start()
     try:
@@ -165,7 +170,7 @@ def serving(port: int) -> Iterator[None]:
 
 def _serve(port: int) -> None:
     async def forever() -> None:
-        await offer(port)
+        await _offer_when_open(port)
         await asyncio.get_running_loop().create_future()
 
     uvloop.run(forever())
