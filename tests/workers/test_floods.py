@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.protocol.conftest import asynchronous, until
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
 from waypost.workers.builtins import describe_functions
 from waypost.workers.frames import encode
-from waypost.workers.functions import Call, hosted
+from waypost.workers.functions import Call, Function, hosted
 from waypost.workers.tools import in_turns
 from waypost.workers.worker import MAX_PENDING_CALLS
 
@@ -288,3 +289,33 @@ async def test_a_long_list_of_functions_leaves_turns_for_others() -> None:
     finally:
         other.cancel()
     assert turns >= 9
+
+
+def count_functions(function_id: str) -> int:
+    """How many functions with an id are in memory."""
+    return sum(type(one) is Function and one.id == function_id for one in gc.get_objects())
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """Only what nothing refers to any more is freed."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize("is_caller_first", [True, False])
+@asynchronous
+async def test_an_interrupted_call_is_freed_without_the_garbage_collector(is_caller_first: bool) -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as owner, wired(hub) as caller:
+        await owner.offer("a::b", name="owner")
+        await caller.introduce("caller")
+        await caller.ask("a::b", 1)
+        await owner.next("invokefunction")
+        for number, worker in enumerate((caller, owner) if is_caller_first else (owner, caller)):
+            await worker.socket.close()
+            await until(lambda left=1 - number: rows(hub)["workers"] == left)  # type: ignore[misc]
+        await until(lambda: count_functions("a::b") == 0)

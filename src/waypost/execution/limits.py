@@ -229,6 +229,7 @@ class Deadline:
         self._seconds = seconds
         self._slots = slots
         self._principal = principal
+        self._task: asyncio.Task[object] | None = None
         self._cancels = 0
         self._pauses = 0
 
@@ -264,7 +265,8 @@ class Deadline:
     def on_due(self) -> None:
         """Cancel the work, and look again whether it did stop."""
         self._cancels += 1
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
         # A handler may swallow the cancellation, or wait for something else in a `finally`.
         self._ticker.add(self, _CANCEL_AGAIN_S)
 
@@ -273,9 +275,13 @@ class Deadline:
     ) -> None:
         self._ticker.waiting.discard(self)
         if not self._cancels:
+            if kind is asyncio.CancelledError:
+                # The task keeps this error, and the error by its traceback this deadline: with the task in it, only
+                # the garbage collector could free what the call refers to.
+                self._task = None
             return
         for _ in range(self._cancels):
-            remaining = self._task.uncancel()
+            remaining = self._task.uncancel() if self._task is not None else 0
         # The task was cancelled from elsewhere too, and that cancellation goes on.
         if kind is asyncio.CancelledError and remaining:
             return

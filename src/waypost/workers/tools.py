@@ -280,6 +280,8 @@ class PublishedFunctions:
             for function in old:
                 if function.key not in kept and not is_internal(function.id):
                     self._registry.offer(_source(function.id, function.namespace), (), Priority.WORKER)
+                # Its capability refers to it: together they would wait for the garbage collector, with their schemas.
+                function.offer = None
             for function in sorted(new, key=has_own_name, reverse=True):
                 if is_internal(function.id):
                     row = _build_internal(function)

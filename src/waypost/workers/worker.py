@@ -202,6 +202,9 @@ class Worker:
             pending.end(invocation)
             if pending.depths:
                 pending.depths.pop(invocation, None)
+            # An error that the future holds refers to this frame: together they would keep all that the callers of this
+            # function refer to, payloads and schemas too, until the garbage collector finds them.
+            del future
 
     def resolve(self, answer: InvocationResult) -> None:
         """Complete the pending call that an answer belongs to; a late answer is ignored."""
