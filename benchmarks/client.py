@@ -42,6 +42,10 @@ class Client:
 
     def send(self, request: bytes) -> Answer:
         self.socket.sendall(request)
+        return self.read()
+
+    def read(self) -> Answer:
+        """The answer to a request that was sent."""
         data = self._receive()
         while (end := data.find(b"\r\n\r\n")) < 0:
             data += self._receive()

@@ -1,9 +1,9 @@
 """Counts the instructions of a request, here and in another tree: `python -m benchmarks.instructions --against DIR`.
 
 Rates vary with whatever else a machine does; instructions do not. A hub runs under valgrind and answers requests, once
-few and once many: the difference, divided by the requests, is a request. Requests come one at a time, but several at
-once where a worker answers them: the hub polls for the answer to a single one, and how often it does so depends on the
-machine.
+few and once many: the difference, divided by the requests, is a request. Requests come one at a time. Where a worker
+answers them, they come together, and so do the answers: the hub polls for the answer to a single one, and handles in
+one turn of the event loop what came meanwhile. How much that is would depend on the machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +31,8 @@ HERE: Final = Path(__file__).parents[1]
 FEW: Final = 100
 MANY: Final = 500
 ROUNDS: Final = 3
-IN_FLIGHT: Final = 16
+BATCH: Final = 20
+"""Divides both numbers."""
 START_TIMEOUT_S: Final = 120
 CONFIGURATION: Final = """
 server: {{name: instructions, version: "1", surface: both}}
@@ -182,22 +182,25 @@ def _submit(hub: Hub, number: int, definition: str, more: dict[str, Any]) -> Non
 def call_worker(hub: Hub, number: int) -> None:
     assert hub.port is not None and hub.worker_port is not None
     request = wire.modern(hub.port, "tools/call", {"name": workers.TOOL, "arguments": {"a": 1, "b": 2}})
-    left = iter(range(number))
-
-    def call_in_turn(client: Client) -> None:
-        for _ in left:
-            client.expect(request, workers.ANSWER)
-
-    with workers.serving(hub.worker_port), ThreadPoolExecutor(IN_FLIGHT) as pool, ExitStack() as connections:
-        clients = [connections.enter_context(hub.connect()) for _ in range(IN_FLIGHT)]
-        while workers.ANSWER not in clients[0].send(request).body:
+    with workers.serving(hub.worker_port, BATCH), ExitStack() as connections:
+        clients = [connections.enter_context(hub.connect()) for _ in range(BATCH)]
+        while workers.TOOL.encode() not in clients[0].send(wire.modern(hub.port, "tools/list", {})).body:
             time.sleep(0.5)  # it has not connected yet
-        list(pool.map(call_in_turn, clients))
+        for _ in range(number // BATCH):
+            if _call_together(clients, request) != {True}:
+                raise RuntimeError("The worker did not answer.")
+
+
+def _call_together(clients: list[Client], request: bytes) -> set[bool]:
+    """Whether calls over several connections, all sent before the first answer, got the answer of the worker."""
+    for client in clients:
+        client.socket.sendall(request)
+    return {workers.ANSWER in client.read().body for client in clients}
 
 
 def call_between_workers(hub: Hub, number: int) -> None:
     assert hub.worker_port is not None
-    workers.make_calls(hub.worker_port, IN_FLIGHT, number)
+    workers.make_calls(hub.worker_port, BATCH, number // BATCH)
 
 
 SCENARIOS: Final[dict[str, Callable[[Hub, int], None]]] = {

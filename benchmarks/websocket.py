@@ -35,6 +35,10 @@ class FastSocket(asyncio.Protocol):
     def send(self, message: bytes) -> None:
         self.transport.write(_head(len(message)) + message)
 
+    def send_together(self, messages: list[bytes]) -> None:
+        """Send messages in one write."""
+        self.transport.write(b"".join(_head(len(message)) + message for message in messages))
+
     def data_received(self, data: bytes) -> None:
         data = self._rest + data if self._rest else data
         if not self._is_open:

@@ -41,18 +41,22 @@ class Seen:
         return self.answered / self.elapsed
 
 
-async def offer(port: int, function: str = FUNCTION, name: bytes = b"owner") -> FastSocket:
-    """A worker that answers every call of its function."""
+async def offer(port: int, function: str = FUNCTION, name: bytes = b"owner", batch: int = 1) -> FastSocket:
+    """A worker that answers the calls of its function, always so many together."""
     holder: list[FastSocket] = []
+    answers: list[bytes] = []
 
     def answer(message: bytes) -> None:
         if message.startswith(b'{"type":"invokefunction"'):
             found = _ID.search(message)
             assert found is not None
-            holder[0].send(
+            answers.append(
                 b'{"type":"invocationresult","invocation_id":"' + found[1] + b'","function_id":"'
                 + function.encode() + b'","result":' + ANSWER + b"}"
             )  # fmt: skip
+            if len(answers) == batch:
+                holder[0].send_together(answers)
+                answers.clear()
 
     socket = await connect(port, answer)
     holder.append(socket)
@@ -71,44 +75,37 @@ async def _calls(port: int, in_flight: int, seconds: float, warmup: float) -> Se
     return await _keep(port, in_flight, seconds, warmup, b'"type":"invocationresult"', ANSWER)
 
 
-def make_calls(port: int, in_flight: int, number: int) -> None:
-    """Call a worker from another one so many times, as soon as the hub listens."""
-    uvloop.run(_make_calls(port, in_flight, number))
+def make_calls(port: int, batch: int, batches: int) -> None:
+    """Call a worker from another one, so many times together, as soon as the hub listens."""
+    uvloop.run(_make_calls(port, batch, batches))
 
 
-async def _make_calls(port: int, in_flight: int, number: int) -> None:
-    answered = sent = 0
-    done = asyncio.Event()
-    holder: list[FastSocket] = []
+async def _make_calls(port: int, batch: int, batches: int) -> None:
+    answered = 0
+    is_answered = asyncio.Event()
 
-    def send(count: int) -> None:
-        nonlocal sent
-        for _ in range(min(count, number - sent)):
-            sent += 1
-            holder[0].send(_CALL % sent)
-
-    def again(message: bytes) -> None:
+    def count(message: bytes) -> None:
         nonlocal answered
         if b'"type":"invocationresult"' in message and ANSWER in message:
             answered += 1
-            send(1)
-            if answered == number:
-                done.set()
+            if answered % batch == 0:
+                is_answered.set()
 
     async with asyncio.timeout(300):
-        await _offer_when_open(port)
-        holder.append(await connect(port, again))
-        holder[0].send(introduced(b"caller"))
+        await _offer_when_open(port, batch)
+        caller = await connect(port, count)
+        caller.send(introduced(b"caller"))
         await asyncio.sleep(2)
-        send(in_flight)
-        if number:
-            await done.wait()
+        for number in range(batches):
+            caller.send_together([_CALL % (number * batch + one) for one in range(batch)])
+            await is_answered.wait()
+            is_answered.clear()
 
 
-async def _offer_when_open(port: int) -> None:
+async def _offer_when_open(port: int, batch: int) -> None:
     while True:
         try:
-            await offer(port)
+            await offer(port, batch=batch)
         except OSError:
             await asyncio.sleep(0.5)
         else:
@@ -157,9 +154,9 @@ async def _keep(port: int, in_flight: int, seconds: float, warmup: float, kind: 
 
 
 @contextmanager
-def serving(port: int) -> Iterator[None]:
-    """A worker in a process of its own, which connects as soon as the hub listens."""
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(port,), daemon=True)
+def serving(port: int, batch: int = 1) -> Iterator[None]:
+    """A worker in a process of its own, which connects when the hub listens and answers so many calls together."""
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(port, batch), daemon=True)
     process.start()
     try:
         yield
@@ -168,9 +165,9 @@ def serving(port: int) -> Iterator[None]:
         process.join(5)
 
 
-def _serve(port: int) -> None:
+def _serve(port: int, batch: int) -> None:
     async def forever() -> None:
-        await _offer_when_open(port)
+        await _offer_when_open(port, batch)
         await asyncio.get_running_loop().create_future()
 
     uvloop.run(forever())
