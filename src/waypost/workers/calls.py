@@ -49,7 +49,6 @@ CALL_TIMEOUT_S: Final = 3600.0
 AnswerCall: TypeAlias = Callable[[Worker, InvokeFunction], Awaitable[Raw]]
 """Makes the call of a worker and returns the answer."""
 _decode: Final = msgspec.json.Decoder(Call).decode
-_NO_ORIGIN: Final = frames.Origin()
 
 
 class CallQueue:
@@ -215,14 +214,15 @@ class CallRunner:
         function_id = call.function_id
         function = self._functions.find(function_id, namespace)
         if function is not None:
-            assert function.capability is not None  # registering a function publishes it before it can be found
+            capability = function.capability
+            assert capability is not None  # registering a function publishes it before it can be found
             within = min(within, function.timeout or within)
             try:
-                answer: Raw = await self._pipeline.use(function.capability, call, caller, within)
+                answer: Raw = await self._pipeline.use(capability, call, caller, within)
                 return answer
             except UnknownTool as error:
                 # A tool that the function called may be unknown: that is a failure of the function.
-                if error.name != function.capability.id:
+                if error.name != capability.id:
                     raise
                 raise await self._unknown(call, namespace, caller) from None  # a rule hides it
         if not is_internal(function_id) and self._pipeline.registry.find_tool(function_id) is not None:
@@ -329,13 +329,16 @@ class CallRunner:
 def to_call(worker: Worker, frame: InvokeFunction) -> Call:
     """A worker's message as a call."""
     # A worker says which call it comes from, but not who it is.
-    origin = msgspec.structs.replace(frame.caller or _NO_ORIGIN, worker_id=worker.id, worker_name=worker.name)
+    if frame.caller is None:
+        origin = frames.Origin(worker.id, worker.name)
+    else:
+        origin = msgspec.structs.replace(frame.caller, worker_id=worker.id, worker_name=worker.name)
     return Call(
         frame.function_id,
         NULL if frame.data is UNSET else frame.data,
         frame.metadata,
         frame.traceparent,
-        split_baggage(frame.baggage)[0],
+        None if frame.baggage is None else split_baggage(frame.baggage)[0],
         origin,
         worker.id,
         frame.observe_depth or worker.depth,

@@ -152,7 +152,8 @@ class Worker:
     @property
     def depth(self) -> int:
         """The observer depth of the calls it runs now, for workers that do not report it themselves."""
-        return max(self._pending.depths.values(), default=0)
+        depths = self._pending.depths
+        return max(depths.values()) if depths else 0
 
     def send(self, message: msgspec.Struct) -> None:
         """Send it a message; `InvocationFailed` if the message is too large."""
@@ -251,6 +252,8 @@ class Worker:
         Only calls that this worker received count. All SDKs return the baggage of a call with the calls that its
         handler makes, in threads and tasks too; those that know observers say the id as well.
         """
+        if frame.baggage is None and frame.caller is None:
+            return None
         _, parent = split_baggage(frame.baggage)
         callers = self._pending.callers
         return callers.get(parent) or callers.get((frame.caller.invocation_id if frame.caller else None) or "")
@@ -310,10 +313,10 @@ class WorkerSession(Receiver):
         if self._registering:
             self._behind.append((frame, work))
         else:
-            self._receive(frame, work)
+            self._receive(worker, frame, work)
 
-    def _receive(self, frame: frames.FromWorker, work: int) -> None:
-        worker, is_result = self._here, type(frame) is InvocationResult
+    def _receive(self, worker: Worker, frame: frames.FromWorker, work: int) -> None:
+        is_result = type(frame) is InvocationResult
         # Most messages are results and need nothing of what follows. Where functions wait to be registered, those come
         # first: who receives the result may call them next.
         if type(frame) is InvocationResult and not self._held:
@@ -332,7 +335,7 @@ class WorkerSession(Receiver):
             self._held.append(frame)
             self._release()
         else:
-            self._dispatch(frame)
+            self._dispatch(worker, frame)
 
     def on_binary(self, data: bytes) -> None:
         """Handle a binary message: some workers send JSON so; telemetry is ignored."""
@@ -398,7 +401,7 @@ class WorkerSession(Receiver):
                 self._workers.register(self._here, self._workers.build(self._here, run))  # type: ignore[arg-type]  # all are
             else:
                 for frame in run:
-                    self._dispatch(frame)
+                    self._dispatch(self._here, frame)
 
     async def _handle_in_turns(self, held: list[frames.FromWorker]) -> None:
         """Handle held messages with much to check, and then those that came behind them; others go on meanwhile."""
@@ -414,7 +417,7 @@ class WorkerSession(Receiver):
                         workers.register(worker, part)
                     continue
                 for frame in run:
-                    self._dispatch(frame)
+                    self._dispatch(worker, frame)
                     await asyncio.sleep(0)
         except Exception:
             _log.exception("functions of the worker %s were not registered", worker.name)
@@ -430,23 +433,23 @@ class WorkerSession(Receiver):
                 self._behind.append((frame, work))
                 continue
             try:
-                self._receive(frame, work)
+                self._receive(self._here, frame, work)
             except Exception:
                 _log.exception("a message of the worker %s could not be handled", self._here.name)
         if not self._registering:
             self._here.socket.resume()
 
-    def _dispatch(self, frame: frames.FromWorker) -> None:
+    def _dispatch(self, worker: Worker, frame: frames.FromWorker) -> None:
         if type(frame) is InvokeFunction and frame.function_id == frames.INTRODUCTION:
             if not frame.is_void:
-                answer = Raw(encode({"worker_id": self._here.id}))
-                self._here.send(InvocationResult(frame.invocation_id, frame.function_id, answer))
+                answer = Raw(encode({"worker_id": worker.id}))
+                worker.send(InvocationResult(frame.invocation_id, frame.function_id, answer))
             return
         handle = _HANDLERS.get(type(frame))
-        if handle is None and self._here.observes:
+        if handle is None and worker.observes:
             handle = _OBSERVE_HANDLERS.get(type(frame))
         if handle is not None:
-            handle(self._workers, self._here, frame)
+            handle(self._workers, worker, frame)
 
     def _fail_undecodable(self, data: bytes, why: str) -> None:
         """Answer what an undecodable message belongs to at once, instead of letting its sender wait."""
