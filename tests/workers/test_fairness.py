@@ -19,6 +19,7 @@ from tests.transports.http.conftest import browsing
 from tests.workers.test_channels import end, made, rest
 from tests.workers.wire import Wire, address, at_work, hub_for_workers, rows, wired
 from waypost import Hub
+from waypost.capabilities.schemas.validators import Validator
 from waypost.workers.calls import CallRunner
 from waypost.workers.functions import Function
 from waypost.workers.tools import PublishedFunctions, find_schema_problem
@@ -354,4 +355,34 @@ async def test_many_wrong_calls_of_a_worker_get_one_suggestion_in_a_turn(monkeyp
         writer.write(frames(*map(call, range(50))))
         for _ in range(50):
             await reader.readuntil(b"not found")
+    assert sorted(set(sought)) == sought
+
+
+@asynchronous
+async def test_the_reasons_why_payloads_of_a_worker_do_not_fit_are_sought_one_in_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turn, sought, problems = 0, list[int](), Validator.problems
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        if len(sought) < 10:
+            asyncio.get_running_loop().call_soon(count)
+
+    def note(validator: Validator, value: Any) -> list[str]:
+        sought.append(turn)
+        return problems(validator, value)
+
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as owner, raw(hub) as (reader, writer):
+        await owner.offer("a::b", request_format=WIDE)
+        monkeypatch.setattr(Validator, "problems", note)
+        count()
+        writer.write(HANDSHAKE)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(frames(*({**call(number, "a::b"), "data": {"v": 1}} for number in range(10))))
+        for _ in range(10):
+            assert b"must be of type object" in await reader.readuntil(b"does not fit: v: must be of type object")
+    assert len(sought) == 10
     assert sorted(set(sought)) == sought

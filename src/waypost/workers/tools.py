@@ -6,6 +6,7 @@ all schemas use a few plain keywords, which a quick look recognises; only others
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ from waypost.capabilities.registry import PREFIXES, Offer, Registry
 from waypost.capabilities.schemas.forms import OPEN, require
 from waypost.capabilities.schemas.validators import MULTIPLYING, Validator, check_limits
 from waypost.errors import DefinitionError, InvalidArguments, InvocationFailed, text_of
-from waypost.loops import running_loop
+from waypost.loops import KeyLocks, running_loop
 from waypost.wire.definitions import ToolDefinition
 from waypost.workers.frames import LARGE_MESSAGE_BYTES, RegisterFunction, encode, read_parts
 from waypost.workers.functions import DEFAULT, Call, Function, is_internal, read_large_payload, trace_here
@@ -216,6 +217,17 @@ class _Arguments:
 
     def admit(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Check the arguments and return them unchanged."""
+        validator = self._compile()
+        if validator is not None:
+            require(validator, arguments)
+        return arguments
+
+    def is_valid(self, arguments: Any) -> bool:
+        """Whether the arguments fit, without the reasons; to find those takes far longer."""
+        validator = self._compile()
+        return validator is None or validator.is_valid(arguments)
+
+    def _compile(self) -> Validator | None:
         # A worker may register a thousand functions of which one is called: compiling is left to the first call.
         if not self._is_ready:
             self._is_ready = True
@@ -223,9 +235,11 @@ class _Arguments:
                 self._validator = Validator(self.schema)
             except DefinitionError as error:
                 _log.warning("the arguments of %s are not checked: its schema cannot be used: %s", self._id, error)
-        if self._validator is not None:
-            require(self._validator, arguments)
-        return arguments
+        return self._validator
+
+
+_explaining: Final = KeyLocks()
+"""Held for a worker while the reasons are sought why a payload does not fit: one search for it in a turn."""
 
 
 def build_handler(function: Function, arguments: _Arguments | None = None) -> Handler:
@@ -241,7 +255,7 @@ def build_handler(function: Function, arguments: _Arguments | None = None) -> Ha
             given.caller = ctx.caller
             if arguments is not None and function.owner is not None and given.sender and given.activation is None:
                 is_large = len(given.data) >= LARGE_MESSAGE_BYTES
-                _check_payload(await read_large_payload(given) if is_large else given.payload(), arguments)
+                await _check_payload(await read_large_payload(given) if is_large else given.payload(), given, arguments)
             return await start(given)
         key = ctx.idempotency_key
         metadata = Raw(encode({"idempotencyKey": key})) if key else UNSET
@@ -250,9 +264,14 @@ def build_handler(function: Function, arguments: _Arguments | None = None) -> Ha
     return run
 
 
-def _check_payload(payload: Any, arguments: _Arguments) -> None:
+async def _check_payload(payload: Any, call: Call, arguments: _Arguments) -> None:
+    payload = {} if payload is None else payload
     try:
-        arguments.admit({} if payload is None else payload)
+        if arguments.is_valid(payload):
+            return
+        async with _explaining[call.sender]:
+            await asyncio.sleep(0)
+            arguments.admit(payload)
     except (RecursionError, InvalidArguments) as error:
         raise InvocationFailed(f"The payload does not fit: {text_of(error)}") from None
 
