@@ -19,7 +19,7 @@ from waypost.wire import messages, params
 from waypost.workers.frames import decode_message
 from waypost.workers.sockets import FrameSplitter
 from waypost.workflows.expressions import compile_expression, parse, render
-from waypost.workflows.scope import ALL_ROOTS, GUARD_ROOTS, Scope, compile_mapping, parse_path
+from waypost.workflows.scope import ALL_ROOTS, GUARD_ROOTS, LONGEST, Scope, compile_mapping, parse_path
 
 MAX_FRAME_BYTES: Final = 1 << 20
 _SCOPE: Final = Scope(
@@ -72,6 +72,8 @@ def fuzz_expressions(data: bytes) -> None:
     assert isinstance(expression.holds(_SCOPE), bool)
     assert bool(expression.false_parts(_SCOPE)) is not expression.holds(_SCOPE)
     again = render(expression.tree)
+    if len(again) > LONGEST:  # written out, it has blanks and parentheses that it had not
+        return
     assert render(parse(again, GUARD_ROOTS)) == again
 
 

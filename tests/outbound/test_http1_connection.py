@@ -50,6 +50,19 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(edges) if start < end]
 
 
+@pytest.mark.parametrize("status", [b"100 Continue", b"020 K"])
+def test_a_body_of_a_response_that_only_announces_another_is_refused(status: bytes) -> None:
+    announced = b"HTTP/1.1 " + status + b"\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+
+    async def scenario() -> None:
+        caught, freed = await fed([announced, SIZED])
+        with pytest.raises(HttpError, match="its response is not HTTP"):
+            await caught.outcome()
+        assert freed == []
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("data", WHOLE.values(), ids=WHOLE.keys())
 def test_a_response_can_be_split_in_two_at_any_byte(data: bytes) -> None:
     async def scenario() -> None:

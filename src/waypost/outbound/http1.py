@@ -356,6 +356,9 @@ class Connection(asyncio.Protocol):
         response = self._response
         if response.is_complete:
             return
+        if not response.has_head:
+            # It would be taken for the beginning of the response that is announced.
+            raise HttpError(Reason.NOT_HTTP)
         self._overhead = 0
         if self._feed is not None:
             self._feed(piece)
