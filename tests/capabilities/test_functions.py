@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 import waypost
-from tests.capabilities.client import call, listed, new_hub, text
+from tests.capabilities.client import call, listed, new_hub, request, text
 from waypost import DefinitionError, Result, Text
 from waypost.capabilities.components import is_async
 from waypost.testing import connect
@@ -146,6 +146,22 @@ def test_a_context_is_injected_by_its_type_in_any_position() -> None:
     assert rows["alone"]["inputSchema"] == {"type": "object"}
     assert text(call(hub, "first", word="hi")) == text(call(hub, "last", word="hi")) == "hi anonymous"
     assert text(call(hub, "alone")) == "anonymous"
+
+
+def test_a_tool_that_takes_only_the_context_drops_all_arguments() -> None:
+    hub = new_hub()
+
+    @hub.tool
+    def where(ctx: Context) -> str:
+        return ctx.principal.id
+
+    @hub.prompt
+    def hello(*, ctx: Context) -> str:
+        return f"Hello {ctx.principal.id}"
+
+    assert text(call(hub, "where", random_string="", ctx="x")) == "anonymous"
+    answer = request(hub, "prompts/get", name="hello", arguments={"more": "x"})
+    assert answer["result"]["messages"][0]["content"]["text"] == "Hello anonymous"
 
 
 def test_a_function_without_annotations_takes_args_and_ctx_as_they_come() -> None:

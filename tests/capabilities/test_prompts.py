@@ -41,6 +41,19 @@ def test_fields_are_the_arguments() -> None:
     }
 
 
+def test_undeclared_arguments_do_not_replace_what_an_instance_keeps() -> None:
+    class Sign(Prompt):
+        def __init__(self) -> None:
+            self._by = "the office"
+
+        def messages(self) -> str:
+            return f"Signed by {self._by}"
+
+    assert get(new_hub(Sign()), "sign", _by="a caller")["result"]["messages"] == [
+        {"role": "user", "content": {"type": "text", "text": "Signed by the office"}}
+    ]
+
+
 def test_text_without_a_role_is_the_users() -> None:
     assert get(new_hub(Greet), "greet", name="ann")["result"] == {
         "description": "Compose a greeting.",

@@ -97,6 +97,26 @@ def test_private_attributes_of_an_instance_are_not_arguments() -> None:
     assert text(call(new_hub(greeter), "greeter", name="ann")) == "hi ann"
 
 
+def test_undeclared_arguments_do_not_replace_what_an_instance_keeps() -> None:
+    class Fetch(Tool):
+        def __init__(self) -> None:
+            self._url = "https://example.com"
+
+        def execute(self) -> str:
+            return self._url
+
+    class RawFetch(Fetch, input_schema={"type": "object", "properties": {"page": {"type": "integer"}}}):
+        page: int
+
+        def execute(self, args: dict[str, Any], ctx: Context) -> str:  # type: ignore[override]  # more parameters
+            return f"{self._url} {self.page} {sorted(args)}"
+
+    hub = new_hub(Fetch()).add(RawFetch())
+    assert text(call(hub, "fetch", _url="https://evil.example")) == "https://example.com"
+    given = {"page": 2, "_url": "https://evil.example"}
+    assert text(call(hub, "raw_fetch", **given)) == "https://example.com 2 ['_url', 'page']"
+
+
 def test_fields_are_inherited() -> None:
     class Base(Tool):
         a: int

@@ -6,7 +6,7 @@ import enum
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, Final, Literal, Self
 
 import msgspec
@@ -15,7 +15,7 @@ from msgspec import UNSET
 from waypost.capabilities.capability import Capability, Options, check_name, name_in_errors, parse_options, snake_case
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.schemas import signatures
-from waypost.capabilities.schemas.forms import OPEN, Arguments
+from waypost.capabilities.schemas.forms import OPEN, Arguments, OpenForm, RawForm
 from waypost.capabilities.schemas.signatures import underlying
 from waypost.errors import DefinitionError
 
@@ -80,34 +80,47 @@ class Component:
     def _capability(self) -> Capability:
         raise NotImplementedError
 
-    def _filled(self, values: Mapping[str, Any]) -> Self:
+    def _filled(self, values: Mapping[str, Any], attributes: Collection[str] | None) -> Self:
         # Calls run at the same time, each with its own arguments as attributes. A class may have an `__init__` of its
         # own, which is for the program that registers it and not for calls.
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
+        if attributes is not None:
+            values = {name: value for name, value in values.items() if name in attributes}
         copy.__dict__.update(values)
         return copy
+
+    def _attributes(self, arguments: Arguments) -> Collection[str] | None:
+        """The names of the arguments that become attributes; `None` for all that are admitted.
+
+        Undeclared ones never do: a caller could replace what the program keeps in the instance.
+        """
+        if isinstance(arguments, (OpenForm, RawForm)):
+            return frozenset(arguments.schema.get("properties", ()))
+        return None
 
     def _arguments(self) -> Arguments:
         return signatures.from_fields(type(self).__name__, list(self._fields)) if self._fields else OPEN
 
-    def _handler(self) -> tuple[Handler, int]:
+    def _handler(self, arguments: Arguments) -> tuple[Handler, int]:
         """The handler: it fills in the fields of a copy, then calls the entry with as many arguments as it takes."""
         entry = getattr(type(self), self._entry)
+        attributes = self._attributes(arguments)
         arity = len(inspect.signature(entry).parameters) - 1
         if arity == 0:
-            return lambda values, _: entry(self._filled(values)), arity
+            return lambda values, _: entry(self._filled(values, attributes)), arity
         if arity == 1:
-            return lambda values, ctx: entry(self._filled(values), ctx), arity
+            return lambda values, ctx: entry(self._filled(values, attributes), ctx), arity
         if arity == 2:
-            return lambda values, ctx: entry(self._filled(values), values, ctx), arity
+            return lambda values, ctx: entry(self._filled(values, attributes), values, ctx), arity
         raise DefinitionError(f"{self._entry}() takes at most (self, args, ctx).")
 
     def _body(self) -> Body:
         cls = type(self)
-        handler, arity = self._handler()
+        arguments = self._arguments()
+        handler, arity = self._handler(arguments)
         description = description_of(cls, cls._options)
-        return Body(self._arguments(), handler, arity, is_async(getattr(cls, self._entry)), description, cls.__name__)
+        return Body(arguments, handler, arity, is_async(getattr(cls, self._entry)), description, cls.__name__)
 
 
 def _fields(cls: type[Component]) -> list[tuple[str, Any, Any]]:

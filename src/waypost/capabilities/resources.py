@@ -21,6 +21,7 @@ from waypost.capabilities.capability import (
 )
 from waypost.capabilities.components import Body, Component, TextArguments, inspect_shape, list_choices
 from waypost.capabilities.results import encode_json, to_plain
+from waypost.capabilities.schemas.forms import Arguments
 from waypost.errors import DefinitionError
 from waypost.suggestions import did_you_mean
 from waypost.wire.content import Annotations, BlobContents, Contents, EmbeddedResource, TextContents, contents
@@ -134,6 +135,9 @@ class Resource(Component):
         options = cast("ResourceOptions", self._options)
         choices = {name: offered for name, annotation, _ in self._fields if (offered := list_choices(annotation))}
         return _resource(self.component_name(), options, self._body(), choices)
+
+    def _attributes(self, _arguments: Arguments) -> None:
+        """All: a URI gives values to the variables of the template and to nothing else."""
 
 
 def resource_from_function(function: Callable[..., Any], uri: str, options: ResourceOptions) -> Capability:

@@ -168,11 +168,12 @@ class Tool(Component):
         options = cast("ToolOptions", cls._options)
         entry = getattr(cls, self._entry)
         declared = declared_input(options)
-        handler, arity = self._handler()
+        arguments = self._arguments() if declared is None else declared
+        handler, arity = self._handler(arguments)
         return make_tool(
             self.component_name(),
             options,
-            arguments=self._arguments() if declared is None else declared,
+            arguments=arguments,
             output=declared_output(options) or derived_output(resolve_hints(entry).get("return")),
             handler=handler,
             arity=arity,
