@@ -18,11 +18,11 @@ import uvicorn
 
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import served
-from waypost import DefinitionError, Hub, Toolkit, WaypostError, tool
+from waypost import DefinitionError, Hub, Session, Toolkit, WaypostError, tool
 from waypost.runtime.component import Component
 from waypost.runtime.core import Core, Launch
 from waypost.settings import Settings
-from waypost.testing import connect
+from waypost.testing import MemoryLink, TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY
 
 
@@ -358,6 +358,84 @@ async def test_a_component_that_does_not_stop_in_time_does_not_keep_others_from_
     assert "stop timed out, left behind: stop hook" in caplog.text
 
 
+@asynchronous
+async def test_sessions_and_tasks_end_before_the_components_that_they_use() -> None:
+    events: list[str] = []
+    hub = declared(events)
+    began = asyncio.Event()
+
+    @hub.on("terminate")
+    async def ended(reason: str, session: Session) -> None:
+        await asyncio.sleep(0)  # a hook that waits, as for a database, is waited for
+        events.append(f"session {reason}")
+
+    @hub.tool(task="required")
+    async def work() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            events.append("task ends")
+
+    client = TestClient(MemoryLink(hub.engine), version=LATEST_LEGACY)
+    await hub.start()
+    await client.open()
+    await client.request("tools/call", {"name": "work", "task": {}})
+    await began.wait()
+    await hub.stop()
+    await client.close()
+
+    assert sorted(events[5:7]) == ["session shutdown", "task ends"]
+    assert events[:5] + events[7:] == ORDER
+
+
+@asynchronous
+async def test_a_hook_that_never_returns_does_not_keep_the_hub_from_stopping(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    events: list[str] = []
+    hub = declared(events)
+
+    @hub.on("terminate")
+    async def never(reason: str, session: Session) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            events.append("cancelled")
+
+    monkeypatch.setattr("waypost.runtime.runtime.STOP_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("waypost.runtime.runtime.MIN_STOP_S", 0.05)
+    client = TestClient(MemoryLink(hub.engine), version=LATEST_LEGACY)
+    await hub.start()
+    await client.open()
+    await hub.stop()
+    await client.close()
+
+    assert [event for event in events if event != "cancelled"] == ORDER
+    assert "cancelled" in events
+    assert "stop timed out, left behind: sessions and tasks" in caplog.text
+
+
+@asynchronous
+async def test_a_toolkit_that_fails_to_close_does_not_keep_others_open(caplog: pytest.LogCaptureFixture) -> None:
+    events: list[str] = []
+
+    class First(Toolkit):
+        def close(self) -> None:
+            events.append("first closed")
+
+    class Second(Toolkit):
+        async def close(self) -> None:
+            raise OSError("no disk")
+
+    hub = Hub("house", version="1").add(First).add(Second)
+    await hub.start()
+    await hub.stop()
+
+    assert events == ["first closed"]
+    assert "stop failed: toolkit Second" in caplog.text
+
+
 def test_a_hub_can_start_again_on_another_loop() -> None:
     events: list[str] = []
     hub = declared(events)
@@ -535,7 +613,7 @@ def test_a_hub_with_one_tool_imports_no_component() -> None:
 import asyncio, sys
 from waypost import Hub
 from waypost.settings import Settings
-from waypost.testing import connect
+from waypost.testing import MemoryLink, TestClient, connect
 hub = Hub("small", version="1")
 hub.tool(lambda: "x", name="x")
 async def use():

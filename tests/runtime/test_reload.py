@@ -224,3 +224,22 @@ async def test_a_component_and_its_change_need_to_inherit_nothing(
         await hub.stop()
     assert toy.commits == 1
     assert "did not follow" not in caplog.text
+
+
+@asynchronous
+async def test_a_change_that_inherits_nothing_may_have_work_to_finish(tmp_path: Path) -> None:
+    class Finishing(PlainToy):
+        finished_after = 0
+
+        async def finish(self) -> None:
+            self.finished_after = self.commits
+
+    file, toy = write(tmp_path), Finishing()
+    hub = Hub.from_config(file).add(toy)
+    await hub.start()
+    try:
+        file.write_text(AFTER)
+        assert await hub.reload()
+    finally:
+        await hub.stop()
+    assert toy.finished_after == 1

@@ -254,7 +254,7 @@ class Engine:
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep(sweeps))
 
     async def stop(self) -> None:
-        """End all streams, sessions and tasks, and wait until that is done."""
+        """End all streams, sessions and tasks, and wait until that is done; cancelled, it cancels what still runs."""
         self.release()
         # What ran on a loop that is closed by now has ended with it.
         self._background -= {task for task in self._background if task.get_loop() is not asyncio.get_running_loop()}
@@ -266,8 +266,13 @@ class Engine:
         self.tasks.stop()
         for session in self.sessions:
             self.sessions.close(session, "shutdown")
-        while self._background:  # work that ends may start more
-            await asyncio.wait(self._background)
+        try:
+            while self._background:  # work that ends may start more
+                await asyncio.wait(self._background)
+        except asyncio.CancelledError:
+            for task in self._background:
+                task.cancel()
+            raise
         # Last: while a task still writes its end, its holder must be alive, or another replica takes it over.
         await self.tasks.leave()
 

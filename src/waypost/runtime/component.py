@@ -115,6 +115,7 @@ class _ChangeAdapter(Change):
     def __init__(self, change: Any) -> None:
         self.leaving, self.arriving = change.leaving, change.arriving
         self.commit, self.rollback = change.commit, change.rollback  # type: ignore[method-assign]  # passed on as they are
+        self.finish = getattr(change, "finish", self.finish)  # type: ignore[method-assign]
 
 
 def to_component(source: Any) -> Component | None:
@@ -171,10 +172,14 @@ class Toolkits(Component):
         self.is_open = True
 
     async def stop(self) -> None:
-        """Close those that were opened, the last one first."""
+        """Close those that were opened, the last one first; a failure is logged, because the others have to close."""
         self.is_open = False
         while self._opened:
-            await _call(self._opened.pop(), "close")
+            toolkit = self._opened.pop()
+            try:
+                await _call(toolkit, "close")
+            except Exception:
+                _log.exception("stop failed: toolkit %s", type(toolkit).__name__)
 
 
 async def _register_opened(waiting: Iterable[Awaitable[Any]], register: Callable[[], None]) -> None:

@@ -178,6 +178,7 @@ class Runtime:
         await self.start_added()
         for hook in hub.hooks.stack("start"):
             await maybe_await(hook())
+        stack.push_async_callback(self._stop_part, "sessions and tasks", core.engine.stop)  # they use components
         stack.push_async_callback(self._run_stop_hooks)
         if "replicas" in self._components:
             await self.replicas.set_status("ready")
@@ -232,8 +233,8 @@ class Runtime:
         core = self.core
         if core.guard.audit is not None:
             core.guard.audit.stop()
-        # The work that the engine waits for still writes to the bus, the store and the audit.
-        await core.engine.stop()
+        # Again, as after a failed start: what the engine waits for still writes to the bus, the store and the audit.
+        await self._stop_part("sessions and tasks", core.engine.stop)
         await core.bus.close()
         await core.store.close()
         core.pipeline.pool.close()
