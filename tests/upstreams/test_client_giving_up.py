@@ -170,6 +170,45 @@ def test_a_malformed_notification_is_ignored(malformed: bytes) -> None:
     assert [note for note in heard if not isinstance(note.params, dict)] == []
 
 
+def _nested(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        (f'"result": {{"content": [], "structuredContent": {{"a": {_nested(70)}}}}}', "nested deeper than 64 levels"),
+        ('"results": {}', 'neither "method" nor "result" nor "error"'),
+    ],
+)
+def test_a_response_that_cannot_be_read_is_an_error_at_once(members: str, reason: str) -> None:
+    def answer(message: dict[str, Any]) -> list[Any]:
+        number = message["id"]
+        request = b'{"jsonrpc": "2.0", "id": %d, "method": "ping", "params": %b}' % (number, _nested(70).encode())
+        return [request, f'{{"jsonrpc": "2.0", "id": {number}, {members}}}'.encode()]
+
+    async def scenario() -> None:
+        client = Client(link := ScriptedLink(answer))
+        await link.open(client.receive)
+        with pytest.raises(RemoteError, match=f"The server's response cannot be read: .*{reason}"):
+            await client.call_tool("add")
+
+    asyncio.run(scenario())
+
+
+def test_half_of_a_surrogate_pair_is_replaced_in_a_response() -> None:
+    def answer(message: dict[str, Any]) -> list[Any]:
+        text = rb'{"content": [{"type": "text", "text": "cut \ud83d"}]}'
+        return [b'{"jsonrpc": "2.0", "id": %d, "result": %b}' % (message["id"], text)]
+
+    async def scenario() -> str:
+        client = Client(link := ScriptedLink(answer))
+        await link.open(client.receive)
+        return (await client.call_tool("add")).text
+
+    assert asyncio.run(scenario()) == "cut \ufffd"
+
+
 def test_null_stands_for_no_parameters() -> None:
     heard: list[Any] = []
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, Self, TypeVar, cast
 from msgspec import UNSET, MsgspecError, Raw
 
 from waypost.capabilities.capability import HeaderParameter
-from waypost.errors import ProtocolError, RemoteError
+from waypost.errors import InvalidRequest, ProtocolError, RemoteError
 from waypost.loops import maybe_await, running_loop
 from waypost.upstreams.transport import NO_HEADERS, Cancellable, StartRequest, Transport, to_headers
 from waypost.version import __version__
@@ -521,10 +521,11 @@ class JsonRpcClient:
             pending[0].set_exception(problem)
 
     def receive(self, data: bytes) -> None:
-        """Handle a message of the server; one that is malformed is ignored."""
+        """Handle a message of the server; one that is malformed is ignored, and an error if it answers a request."""
         try:
             message = messages.parse(data)
-        except ProtocolError:
+        except ProtocolError as error:
+            self._receive_invalid(data, error)
             return
         if message.method is UNSET:
             self._resolve(message)
@@ -539,6 +540,15 @@ class JsonRpcClient:
         # A server that floods its client with requests gets no answer to those beyond the limit.
         elif len(self._background.tasks) < _MAX_ANSWERING:
             self._background.start(lambda: self._respond(message))
+
+    def _receive_invalid(self, data: bytes, error: ProtocolError) -> None:
+        repaired = messages.repair(data) if isinstance(error, InvalidRequest) else None
+        if repaired is not None and repaired != data:
+            self.receive(repaired)
+            return
+        request_id = messages.find_response_id(data)
+        if request_id is not None:
+            self._fail(request_id, RemoteError(f"The server's response cannot be read: {error.message}", -32603))
 
     async def _respond(self, message: Message) -> None:
         await self._transport.send(await self.server_requests.respond(message), self.version, None, None)

@@ -80,11 +80,16 @@ class _Identified(msgspec.Struct):
     id: RequestId | UnsetType = UNSET
 
 
+class _Response(_Identified):
+    method: Any = UNSET
+
+
 _decode_message: Final = msgspec.json.Decoder(Message).decode
 MAX_BATCH_MESSAGES: Final = 100
 """They run at once, and each may ask for a whole list."""
 _decode_batch: Final = msgspec.json.Decoder(list[Raw]).decode
 _decode_identified: Final = msgspec.json.Decoder(_Identified).decode
+_decode_response: Final = msgspec.json.Decoder(_Response).decode
 encode: Final = msgspec.json.Encoder().encode
 decode: Final = msgspec.json.decode
 
@@ -168,6 +173,24 @@ def find_id(data: bytes) -> RequestId | None:
         given = message.get("id") if isinstance(message, dict) else None
         return given if type(given) is int or (type(given) is str and given.isprintable()) else None
     return None if found is UNSET else found
+
+
+def find_response_id(data: bytes) -> RequestId | None:
+    """The id of an invalid message that answers a request, if it can be read."""
+    try:
+        found = _decode_response(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if found.id is UNSET or found.method is not UNSET else found.id
+
+
+def repair(data: bytes) -> bytes | None:
+    """A message with a replacement character for each lone surrogate; `None` if it cannot be read for another reason.
+
+    Programs in JavaScript and Python write lone surrogates where they cut a text within a character such as an emoji.
+    """
+    found = _decode_surrogates(data)
+    return None if found is None else encode(replace_surrogates(found))
 
 
 def _decode_surrogates(data: bytes) -> Any:
