@@ -138,6 +138,25 @@ def test_a_key_that_is_given_twice_is_reported_and_the_first_kept(folder: Folder
     assert line_of(node, "a") == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a: [-y, @scope/package]\n", "text that begins with `@` must be in quotes"),
+        ("a:\n  - `x`\n", "text that begins with ``` must be in quotes"),
+        ("a: %x\n", "text that begins with `%` must be in quotes"),
+        ("a: [*]\n", "text that begins with `*` must be in quotes"),
+        ("a: & b\n", "text that begins with `&` must be in quotes"),
+        ("a: >= 1\n", "text that begins with `>` must be in quotes"),
+        ('a: "\\d"\n', "put text with backslashes in single quotes"),
+        ("a: - b\n", "put each `- ` on a line of its own, below the key"),
+    ],
+)
+def test_characters_with_a_meaning_are_explained(folder: Folder, text: str, sentence: str) -> None:
+    _, findings = reading(folder, text)
+    assert [(found.code, found.line) for found in findings] == [("CFG004", text.count("\n"))]
+    assert findings[0].message.endswith(sentence)
+
+
 @pytest.mark.parametrize("key", ["1", "true", "~", "[a]", "{a: b}", "<<"])
 def test_a_key_that_is_not_text_is_reported(folder: Folder, key: str) -> None:
     _, findings = reading(folder, f"a:\n  ? {key}\n  : x\n")

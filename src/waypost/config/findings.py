@@ -24,6 +24,7 @@ CODES = {
     "CFG014": "A required key is missing.",
     "CFG020": "An environment variable is not set and has no default.",
     "CFG021": "A variable reference is malformed.",
+    "CFG022": "A variable in a key is not replaced (warning).",
     "CFG030": "An included file does not exist.",
     "CFG031": "An include pattern matches no file (warning).",
     "CFG032": "Files include each other in a circle.",
@@ -111,7 +112,7 @@ CODES = {
 
 WARNINGS = frozenset(
     {
-        *("CFG031", "CFG051", "CFG053", "CFG064", "CFG072", "CFG073", "CFG074", "CFG075", "CFG077"),
+        *("CFG022", "CFG031", "CFG051", "CFG053", "CFG064", "CFG072", "CFG073", "CFG074", "CFG075", "CFG077"),
         *("CFG080", "CFG082", "CFG083"),
         *("WF025", "WF026", "WF027", "WF044", "WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057"),
         *("WF058", "WF059", "WF062"),

@@ -43,6 +43,10 @@ def expand(node: Node, environ: Mapping[str, str], findings: list[Finding], path
     """The node with every variable in its values replaced; keys stay as they are."""
     value = node.value
     if isinstance(value, dict):
+        for key, child in value.items():
+            if "${" in key:
+                message = "variables in keys are not replaced; write the key itself"
+                findings.append(child.finding((*path, key), message, "CFG022"))
         return replace(node, value={k: expand(v, environ, findings, (*path, k)) for k, v in value.items()})
     if isinstance(value, list):
         return replace(node, value=[expand(v, environ, findings, (*path, i)) for i, v in enumerate(value)])

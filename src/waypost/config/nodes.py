@@ -390,6 +390,16 @@ def events(text: str, file: str) -> Iterator[yaml.Event]:
 
 
 _KEY_AND_VALUE: Final = re.compile(r"( *)[^\s#:]+: +[^\s#|>]")
+_BEGINNINGS: Final = (
+    *("while scanning for the next token", "while scanning an alias", "while scanning an anchor"),
+    "while scanning a block scalar",
+)
+"""Where the parser is after a first character with a meaning of its own: `@scope/package`, `*`, `>= 1`."""
+_HINTS: Final = {
+    "found unknown escape character": "; put text with backslashes in single quotes",
+    "sequence entries are not allowed": "; put each `- ` on a line of its own, below the key",
+}
+"""What to do, by what the parser says."""
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
@@ -402,7 +412,12 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
     begun = error.context_mark.line + 1 if error.context_mark else line
     if begun < line:
         context += f" that begins on line {begun}"
-    hint = "; put a value with `${` in quotes here" if "${" in content else ""
+    mark = error.context_mark or error.problem_mark
+    if error.context in _BEGINNINGS and mark is not None and (first := content[mark.column : mark.column + 1]).strip():
+        return f"text that begins with `{first}` must be in quotes"
+    hint = next((hint for words, hint in _HINTS.items() if words in (error.problem or "")), "")
+    if "${" in content:
+        hint = "; put a value with `${` in quotes here"
     if error.problem == "mapping values are not allowed in this context":
         above = next((number for number in range(line - 1, 0, -1) if lines[number - 1].strip()), 0)
         found = _KEY_AND_VALUE.match(lines[above - 1]) if above else None

@@ -316,13 +316,13 @@ def _check_entry(entry: Expose, path: KeyPath, report: Report) -> None:
     check_references(places, report)
     check_executors(places, report)
     check_schema(entry.input_schema, (*path, "inputSchema"), report)
-    _check_root(entry.input_schema, (*path, "inputSchema"), report)
+    _check_headers(entry.input_schema, (*path, "inputSchema"), report)
     inner = _resolve_named(entry, capabilities)
     if inner is None:
         return
     named = (*path, "capability")
     if entry.input_schema is None:
-        _check_root(inner.input_schema, named, report)
+        _check_headers(inner.input_schema, named, report)
     of_inner = [dataclasses.replace(place, path=named, via="", exposed=True) for place in executors_at(inner, path)]
     every = [*look_through(places, capabilities), *of_inner]
     check_places(every, {}, report)
@@ -360,11 +360,9 @@ def _resolve_named(entry: Expose, capabilities: Mapping[str, Capability]) -> Cap
     return found if entry.executor is None else replace(found, executor=None)
 
 
-def _check_root(schema: dict[str, Any] | None, key: KeyPath, report: Report) -> None:
+def _check_headers(schema: dict[str, Any] | None, key: KeyPath, report: Report) -> None:
     if schema is None:
         return
-    if schema.get("type", "object") != "object":
-        report.add(key, "arguments are an object, so the root type of their schema is `object`", "WF031")
     try:
         read_header_parameters(schema)
     except DefinitionError as error:

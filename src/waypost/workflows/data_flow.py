@@ -340,13 +340,16 @@ def check_capability(name: str, entry: Capability, report: Report) -> None:
 
 
 def check_schema(schema: dict[str, Any] | None, key: KeyPath, report: Report) -> None:
-    """Report an invalid JSON Schema."""
+    """Report a JSON Schema that is invalid, or that no arguments fit."""
     if schema is None:
         return
     try:
         Validator(schema)
     except DefinitionError as error:
         report.add(key, f"{error.message}; correct it", "WF031")
+    else:
+        if schema.get("type", "object") != "object":
+            report.add(key, "arguments are an object, so the root type of their schema is `object`", "WF031")
 
 
 def check_secrets(written: Workflow | Capability, path: KeyPath, report: Report) -> None:

@@ -305,6 +305,11 @@ def _build(text: str, graph: SchemaGraph, cost: Cost) -> _Compiled:
         if cost.is_multiplying:
             engine = RecursiveCheck(graph, cost.heads, cost.per_head, build)
     except jsonschema_rs.ValidationError as error:
+        if graph.unresolved is not None and isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Referencing):
+            place = clipped(graph.unresolved)
+            raise DefinitionError(
+                f"invalid JSON Schema: the reference {place} leads nowhere; only those within the schema are followed"
+            ) from None
         raise DefinitionError(f"invalid JSON Schema: {_blame(error)}") from None
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         raise DefinitionError(f"invalid JSON Schema: {shorten(str(error))}") from None
