@@ -42,6 +42,10 @@ def test_options_that_are_not_given_are_unset() -> None:
         (Options, {"timeout": -1.0}, "timeout must be more than 0 seconds, not -1.0"),
         (Options, {"timeout": float("nan")}, "timeout must be more than 0 seconds"),
         (ToolOptions, {"task": "maybe"}, r"task must be 'forbidden', 'optional' or 'required', not 'maybe'\.$"),
+        (Options, {"meta": {"a": object()}}, r"meta cannot be sent as JSON: Encoding objects of type object"),
+        (Options, {"icons": ["x"]}, r"an icon is a dict \{'src': URL, .*\}, not 'x'\.$"),
+        (Options, {"icons": [{"src": 5}]}, r"an icon is a dict .*, not \{'src': 5\}\.$"),
+        (Options, {"icons": [{"src": "x", "theme": "blue"}]}, "an icon is a dict"),
         (ResourceOptions, {"size": "big"}, r"size must be a number of bytes, not 'big'\.$"),
     ],
 )
@@ -98,6 +102,24 @@ def test_annotations_are_translated_to_wire_names() -> None:
         "idempotentHint": False,
     }
     assert wire_annotations(None, "x") is UNSET
+
+
+def test_icons_are_translated_to_wire_names() -> None:
+    options = parse_options({"icons": [{"src": "x.png", "mime_type": "image/png"}]}, "x", Options)
+    assert options.icons == [{"src": "x.png", "mimeType": "image/png"}]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "sentence"),
+    [
+        ({"read_only_hint": "yes"}, "the annotation read_only_hint must be True or False, not 'yes'"),
+        ({"destructiveHint": 1}, "the annotation destructiveHint must be True or False, not 1"),
+        ({"title": 5}, "the annotation title must be text, not 5"),
+    ],
+)
+def test_an_ill_typed_annotation_is_refused(annotations: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"^Tool 'x': {sentence}\.$"):
+        wire_annotations(annotations, "Tool 'x'")
 
 
 def test_an_unknown_annotation_comes_with_a_hint() -> None:

@@ -233,3 +233,21 @@ def test_a_failure_is_not_checked_against_the_output_schema(value: Any) -> None:
 @pytest.mark.parametrize("content", ["abc", Text("abc"), ["abc"], [Text("abc")]])
 def test_the_content_of_a_result_may_be_a_single_block(content: Any) -> None:
     assert answer(Result(content=content))["content"] == [{"type": "text", "text": "abc"}]
+
+
+@pytest.mark.parametrize(
+    ("block", "sentence"),
+    [
+        (5, "a value of type int is no content block"),
+        (None, "a value of type NoneType is no content block"),
+        (Text(5), "Text takes a str, not a value of type int"),  # type: ignore[arg-type]  # the mistake that is meant
+    ],
+)
+def test_what_is_no_content_block_is_refused(block: Any, sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        to_result(Result([Text("first"), block]))
+
+
+def test_a_block_may_be_written_as_it_goes_over_the_wire() -> None:
+    block: Any = {"type": "text", "text": "plain"}
+    assert to_result(Result([block])).content == [block]

@@ -269,3 +269,24 @@ async def test_a_tool_with_a_taken_name_gets_a_suffix_and_an_invalid_one_is_repo
         assert left["three"] == "The server has no such tool or prompt."
         assert "cannot be offered" in left["two"]
         assert "is not usable" in left["bad name"]
+
+
+@asynchronous
+async def test_hints_and_icons_that_clients_cannot_read_are_left_out(tmp_path: Path) -> None:
+    icon = {"src": "https://example.com/i.png", "sizes": ["48x48"]}
+    server = Turncoat(
+        tmp_path,
+        tool("plain"),
+        tool(
+            "odd",
+            annotations={"readOnlyHint": "yes", "idempotentHint": True, "title": None, "vendor": 1},
+            icons=[icon, "x", {"src": 5}],
+        ),
+        name="a",
+    )
+    file = write(tmp_path, {"a": server.connection}, [{"connection": "a"}])
+    async with running(file) as (_, client):
+        listed = {one.name: one for one in await client.list_tools()}
+    assert listed["a.odd"]["annotations"] == {"idempotentHint": True, "vendor": 1}
+    assert listed["a.odd"]["icons"] == [icon]
+    assert not {"annotations", "icons"} & listed["a.plain"].keys()

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from waypost.capabilities.context import Caller, Handler
 from waypost.capabilities.schemas.forms import OPEN, Arguments
 from waypost.errors import DefinitionError, UnknownResource
 from waypost.suggestions import did_you_mean
-from waypost.wire.definitions import Definition, ToolAnnotations
+from waypost.wire.definitions import Definition, Icon, ToolAnnotations
 
 if TYPE_CHECKING:
     from waypost.capabilities.resources import UriTemplate
@@ -219,7 +220,12 @@ def parse_options(given: Mapping[str, Any], subject: str, kind: type[AnyOptions]
         check_name(options.name)
     if options.timeout is not None and not options.timeout > 0:
         raise DefinitionError(f"timeout must be more than 0 seconds, not {options.timeout}.", subject=subject)
-    return options
+    # Looked at here, because one definition that clients cannot read would hide the whole list from them.
+    try:
+        msgspec.json.encode(options.meta)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DefinitionError(f"meta cannot be sent as JSON: {error}.", subject=subject) from None
+    return options if options.icons is None else replace(options, icons=wire_icons(options.icons, subject))
 
 
 def _wrong_value(given: Mapping[str, Any], error: msgspec.ValidationError) -> str:
@@ -243,6 +249,7 @@ _EXPECTED: Final = {
 """What each option takes, for error messages."""
 
 _HINTS: Final = dict(zip(ToolAnnotations.__struct_fields__, ToolAnnotations.__struct_encode_fields__, strict=True))
+_WIRE_HINTS: Final = frozenset(_HINTS.values())
 
 
 def wire_annotations(annotations: Mapping[str, Any] | None, subject: str) -> dict[str, Any] | UnsetType:
@@ -254,8 +261,43 @@ def wire_annotations(annotations: Mapping[str, Any] | None, subject: str) -> dic
         if key not in _HINTS and key == key.lower():
             hint = did_you_mean(key, _HINTS, ", ") or "."
             raise DefinitionError(f"unknown annotation {key!r}{hint}", subject=subject)
-        translated[_HINTS.get(key, key)] = value
+        wire = _HINTS.get(key, key)
+        if not is_readable_hint(wire, value):
+            expected = "text" if wire == "title" else "True or False"
+            raise DefinitionError(f"the annotation {key} must be {expected}, not {value!r}.", subject=subject)
+        translated[wire] = value
     return translated
+
+
+def is_readable_hint(wire: str, value: object) -> bool:
+    """Whether clients can read an annotation; many discard a whole list of tools for one that they cannot."""
+    return wire not in _WIRE_HINTS or isinstance(value, str if wire == "title" else bool)
+
+
+def wire_icons(icons: Iterable[Any], subject: str) -> list[dict[str, Any]]:
+    """Icons as they go over the wire; an ill-typed one is a `DefinitionError`."""
+    translated: list[dict[str, Any]] = []
+    for icon in icons:
+        given: Any = (
+            {_ICON_KEYS.get(key, key): value for key, value in icon.items()} if isinstance(icon, Mapping) else icon
+        )
+        if not is_readable_icon(given):
+            form = "{'src': URL, 'mimeType': text, 'sizes': list of texts, 'theme': 'light' or 'dark'}"
+            raise DefinitionError(f"an icon is a dict {form}, not {icon!r}.", subject=subject)
+        translated.append(given)
+    return translated
+
+
+def is_readable_icon(icon: object) -> bool:
+    """Whether clients can read an icon; many discard a whole list of definitions for one that they cannot."""
+    try:
+        msgspec.convert(icon, Icon)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+_ICON_KEYS: Final[Mapping[Any, Any]] = dict(zip(Icon.__struct_fields__, Icon.__struct_encode_fields__, strict=True))
 
 
 def name_in_errors(subject: str, action: Callable[[], Any]) -> Any:

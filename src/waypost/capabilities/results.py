@@ -72,7 +72,14 @@ def as_block(value: Block | EmbeddedResource | str) -> Block:
     """One content block from what a handler may return for one."""
     if isinstance(value, str):
         return Text(value)
-    return value.block() if isinstance(value, EmbeddedResource) else value
+    if isinstance(value, EmbeddedResource):
+        return value.block()
+    # Refused here, inside the tool's execution: a client that cannot read one block discards the whole result.
+    if isinstance(value, Text) and not isinstance(value.text, str):
+        raise TypeError(f"Text takes a str, not a value of type {type(value.text).__name__}")
+    if not isinstance(value, (dict, *CONTENT_TYPES)):
+        raise TypeError(f"a value of type {type(value).__name__} is no content block")
+    return value
 
 
 def _unopened(json: Raw) -> Result:

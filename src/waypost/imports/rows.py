@@ -27,6 +27,8 @@ from waypost.capabilities.capability import (
     Priority,
     check_name,
     fold_name,
+    is_readable_hint,
+    is_readable_icon,
     read_header_parameters,
 )
 from waypost.capabilities.context import Context, Handler
@@ -258,7 +260,9 @@ def _build_tool(definition: Data, name: str, held: Held | None) -> ToolDefinitio
     check_limits(given.input_schema)
     if isinstance(given.output_schema, dict):
         check_limits(given.output_schema)
-    return msgspec.structs.replace(given, name=name, execution=UNSET)
+    hints = given.annotations or {}
+    readable = {key: value for key, value in hints.items() if is_readable_hint(key, value)}
+    return msgspec.structs.replace(given, name=name, execution=UNSET, annotations=readable or UNSET)
 
 
 def _show_origin(given: Any, prefix: str) -> Any:
@@ -274,7 +278,8 @@ def _convert(definition: Data, kind: type[Defined], held: Held | None) -> Define
     meta = {} if given.meta is UNSET else {key: value for key, value in given.meta.items() if key != MARK}
     if held is not None:
         meta[MARK] = held.why
-    return msgspec.structs.replace(given, meta=meta or UNSET)
+    icons = [icon for icon in given.icons or () if is_readable_icon(icon)]
+    return msgspec.structs.replace(given, icons=icons or UNSET, meta=meta or UNSET)
 
 
 _CONNECTION_META: Final = "io.modelcontextprotocol/"

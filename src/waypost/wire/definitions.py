@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -21,6 +21,15 @@ class ToolAnnotations(msgspec.Struct, rename="camel", omit_defaults=True, kw_onl
     destructive_hint: bool | UnsetType = UNSET
     idempotent_hint: bool | UnsetType = UNSET
     open_world_hint: bool | UnsetType = UNSET
+
+
+class Icon(msgspec.Struct, rename="camel"):
+    """A picture that clients may show."""
+
+    src: str
+    mime_type: str | UnsetType = UNSET
+    sizes: list[str] | UnsetType = UNSET
+    theme: Literal["light", "dark"] | UnsetType = UNSET
 
 
 class ToolExecution(msgspec.Struct, rename="camel"):
