@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from waypost.capabilities.capability import Capability, Kind, Options, ResourceOptions, ToolOptions, parse_options
+from waypost.capabilities.capability import (
+    Capability,
+    Kind,
+    Options,
+    ResourceOptions,
+    ToolOptions,
+    parse_options,
+    wire_icons,
+)
 from waypost.capabilities.context import ListKind
 from waypost.capabilities.prompts import prompt_from_function
 from waypost.capabilities.registry import Registry
@@ -19,7 +27,7 @@ from waypost.capabilities.resources import resource_from_function
 from waypost.capabilities.tools import Toolkit, expand, instantiate, tool_from_function, tool_options
 from waypost.errors import DefinitionError, WaypostError
 from waypost.hooks import HookMethods, ListName, check_hook, check_signature
-from waypost.hub_options import settings_from_options
+from waypost.hub_options import check_arguments, settings_from_options
 from waypost.policy.rules import Rule
 from waypost.protocol.lists import Page
 from waypost.runtime.component import Component, to_component
@@ -87,13 +95,15 @@ class Hub(HookMethods):
             raise DefinitionError(
                 f"Hub: capabilities must be a dict of what each capability declares, not {capabilities!r}."
             )
+        check_arguments(instructions=instructions, title=title, description=description, website_url=website_url)
+        check_arguments(lifespan=lifespan, data_dir=data_dir, store=store, secret=secret, workers=workers)
         info = Implementation(
             name,
             version,
             title=title or UNSET,
             description=description or UNSET,
             website_url=website_url or UNSET,
-            icons=UNSET if icons is None else icons,
+            icons=UNSET if icons is None else wire_icons(icons, "Hub"),
         )
         super().__init__(info, instructions, capabilities)
         self.settings = settings_from_options(options, workers, settings)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import ceil
+from os import PathLike
 from typing import Annotated, Any, Final, NamedTuple, get_args
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec import Meta
 
 from waypost.errors import DefinitionError
 from waypost.settings import IN_PYTHON, Limits, Server, Settings, WorkerLimits, Workers
+from waypost.stores.store import Store
 from waypost.suggestions import did_you_mean
 
 
@@ -95,11 +97,37 @@ def _python_type(annotation: Any, alias: _Alias) -> tuple[Any, str]:
 
 def _worker_settings(given: Mapping[str, Any]) -> Workers:
     known = [*Workers.__struct_fields__, *_WORKER_SECONDS]
+    kinds = {field.name: field.type for field in msgspec.structs.fields(Workers)}
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
             raise DefinitionError(f"There is no setting {name!r} for workers; there are {', '.join(known)}.")
-        values[_WORKER_SECONDS.get(name, name)] = ceil(value * 1000) if name in _WORKER_SECONDS else value
-    if isinstance(values.get("limits"), Mapping):
-        values["limits"] = WorkerLimits(**values["limits"])
+        try:
+            if name in _WORKER_SECONDS:
+                values[_WORKER_SECONDS[name]] = ceil(msgspec.convert(value, float) * 1000)
+            elif name == "limits" and isinstance(value, Mapping):
+                values[name] = msgspec.convert(msgspec.to_builtins(WorkerLimits(**value)), WorkerLimits)
+            else:
+                values[name] = msgspec.convert(value, kinds[name])
+        except (msgspec.ValidationError, TypeError) as error:
+            raise DefinitionError(f"Hub: the setting {name!r} for workers cannot be {value!r}: {error}.") from None
     return Workers(**values)
+
+
+_ARGUMENTS: Final[Mapping[str, tuple[Any, str]]] = {
+    **dict.fromkeys(("instructions", "title", "description", "website_url"), (str, "text")),
+    "secret": (bytes, "bytes"),
+    "store": ((str, Store), "a URL or a Store"),
+    "data_dir": ((str, PathLike), "a path"),
+    "lifespan": (Callable, "a function that returns an async context manager"),
+    "workers": ((bool, Mapping), "True, False or a mapping of settings"),
+}
+"""What the keyword arguments of `Hub` take that are no settings."""
+
+
+def check_arguments(**given: Any) -> None:
+    """Raise a `DefinitionError` for an argument of `Hub` with the wrong type; `None` stands for one not given."""
+    for name, value in given.items():
+        kind, expected = _ARGUMENTS[name]
+        if value is not None and not isinstance(value, kind):
+            raise DefinitionError(f"Hub: {name} must be {expected}, not {value!r}.")
