@@ -364,3 +364,25 @@ def test_a_command_with_a_closed_pipe_ends_silently(
         os.close(writer)
 
     assert (done.returncode, done.stderr) == (code, "")
+
+
+INTERRUPTED_IMPORT = """
+import signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+from waypost.cli import main
+sys.exit(main(["schema"]))
+"""
+
+
+@pytest.mark.parametrize("module", ["waypost.cli.command", "waypost.cli.schema", "waypost.config.schemas"])
+def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_traceback(module: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT, module], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

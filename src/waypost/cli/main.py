@@ -115,11 +115,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> tuple[Output, bool]:
     """What a command prints, and whether as JSON."""
-    parser = build_parser(*[word for word in words if not word.startswith("-")][:1])
-    args, unknown = parser.parse_known_args(words)
-    if unknown:
-        args.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     try:
+        parser = build_parser(*[word for word in words if not word.startswith("-")][:1])
+        args, unknown = parser.parse_known_args(words)
+        if unknown:
+            args.refuse(f"unrecognized arguments: {' '.join(unknown)}")
         return args.run(args), getattr(args, "json", False)
     except ConfigError as error:
         return Output(error=format_findings(error.findings) or str(error), status=FAILED), False
