@@ -294,7 +294,7 @@ async def test_a_client_may_write_null_for_each_field_that_it_leaves_out() -> No
         opening["params"]["clientInfo"] |= {"title": None, "icons": None}
         await peer.result(opening)
         peer.send({"jsonrpc": "2.0", "method": "notifications/initialized", "params": None})
-        assert await peer.result({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": None}) == {}
+        assert await peer.result({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": None}}) == {}
         params = {"name": "echo", "arguments": {"a": None}, "task": None, "_meta": {"progressToken": None}}
         assert (await peer.result(request(2, "tools/call", params)))["structuredContent"] == {"a": None}
         assert heard == [("notifications/initialized", {})]

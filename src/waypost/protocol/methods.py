@@ -582,8 +582,7 @@ def dispatch(
     """Run a method, or the hook `on_request` in its place."""
     hook = engine.hooks["request"]
     if hook is not None:
-        data = {} if raw is UNSET else decode(raw) or {}  # null stands for no parameters
-        work: Awaitable[Answer] = _call_hook(hook, name, data, engine.context(exchange))
+        work: Awaitable[Answer] = _call_hook(hook, name, {} if raw is UNSET else decode(raw), engine.context(exchange))
     elif method is None:
         raise MethodNotFound(f"Method not found: {shorten(name)}")
     else:

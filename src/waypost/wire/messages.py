@@ -65,8 +65,6 @@ _FREE_FORM: Final = ("arguments", "inputResponses")
 
 
 def _drop_nulls(given: Any) -> Any:
-    if given is None:
-        return {}
     if not isinstance(given, dict):
         return given
     return {
