@@ -384,11 +384,13 @@ def events(text: str, file: str) -> Iterator[yaml.Event]:
         line = mark.line + 1 if mark else 1
         raise Refused(finding(file, line, (), _syntax_problem(error, text, line), "CFG004")) from None
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
+        line = len(_LINE_BREAK.findall(text, 0, error.position)) + 1
         message = "the file holds a control character that YAML does not allow; remove it"
         raise Refused(finding(file, line, (), message, "CFG004")) from None
 
 
+_LINE_BREAK: Final = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+"""What ends a line for the parser, which gives the numbers of lines."""
 _KEY_AND_VALUE: Final = re.compile(r"( *)[^\s#:]+: +[^\s#|>]")
 _BEGINNINGS: Final = (
     *("while scanning for the next token", "while scanning an alias", "while scanning an anchor"),
@@ -403,7 +405,7 @@ _HINTS: Final = {
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
-    lines = text.split("\n", line)
+    lines = _LINE_BREAK.split(text, line)
     content = lines[line - 1] if line <= len(lines) else ""
     indentation = content[: len(content) - len(content.lstrip())]
     if "\t" in indentation:
@@ -413,8 +415,10 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
     if begun < line:
         context += f" that begins on line {begun}"
     mark = error.context_mark or error.problem_mark
-    if error.context in _BEGINNINGS and mark is not None and (first := content[mark.column : mark.column + 1]).strip():
-        return f"text that begins with `{first}` must be in quotes"
+    if error.context in _BEGINNINGS and mark is not None and mark.line + 1 == line:
+        first = content[mark.column : mark.column + 1]
+        if first.strip():
+            return f"text that begins with `{first}` must be in quotes"
     hint = next((hint for words, hint in _HINTS.items() if words in (error.problem or "")), "")
     if "${" in content:
         hint = "; put a value with `${` in quotes here"
