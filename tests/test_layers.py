@@ -59,8 +59,8 @@ PUBLIC = {
         PromptMessage Question RawForm Registry Resource ResourceOptions Result RowKey Services Session Tool ToolOptions
         Toolkit Unknown UriTemplate Validator ask_client check_limits check_list check_name check_supported counted
         decode_result disambiguate encode_json expand failure fold_name follow_reference form_question instantiate
-        is_declared is_input_needed is_raw is_readable_hint is_readable_icon is_wire_name list_everything make_tool models
-        needs_portable_names parse_options parse_roots parse_sampling_answer pause_deadline prompt_from_function
+        is_declared is_input_needed is_raw is_readable_hint is_readable_icon is_wire_name list_everything make_tool
+        models needs_portable_names parse_options parse_roots parse_sampling_answer pause_deadline prompt_from_function
         prompt_from_template questions read_header_parameters require resolve_pointer resource_from_function returns
         roots_question round_trip_json sampling_question signatures to_contents to_messages to_older_form to_portable
         to_result tool tool_from_function tool_options unknown_tool wire_icons with_defaults
