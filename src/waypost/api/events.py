@@ -19,7 +19,6 @@ from waypost.errors import InvalidParams
 from waypost.protocol.broadcast import Broadcast, Subscription
 from waypost.protocol.streams import EventStream
 from waypost.runtime.component import Component
-from waypost.runtime.feed import KINDS as ACT_KINDS
 from waypost.runtime.feed import ChangeFeed, Listener
 from waypost.wire.params import ListenFilter
 
@@ -29,7 +28,7 @@ OPEN_KINDS: Final = frozenset({"approvals"})
 MAX_ROWS: Final = 20
 """How many rows of one change of the registry are reported one by one."""
 _LISTS: Final = {Kind.TOOL: "tools", Kind.PROMPT: "prompts", Kind.RESOURCE: "resources", Kind.TEMPLATE: "resources"}
-KINDS: Final = ACT_KINDS | frozenset(_LISTS.values())
+KINDS: Final = ChangeFeed.kinds | frozenset(_LISTS.values())
 
 
 class Changes(Component):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -38,8 +38,6 @@ _ACT_KINDS: Final = {
     "approval": "approvals",
 }
 """What an act of the audit changes, by the first word of its action."""
-KINDS: Final = frozenset({*_ACT_KINDS.values(), "workflows"})
-"""What listeners get changes of."""
 _DEFINITIONS: Final = frozenset({"workflow.defined", "workflow.removed"})
 
 Listener = Callable[[str, str], None]
@@ -62,6 +60,9 @@ _decode: Final = msgspec.json.Decoder(Announcement).decode
 
 class ChangeFeed:
     """Announces the changes of this replica, and collects which kinds of records other replicas changed."""
+
+    kinds: ClassVar = frozenset({*_ACT_KINDS.values(), "workflows"})
+    """What listeners get changes of."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
