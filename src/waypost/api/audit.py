@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -117,13 +118,10 @@ async def verify_audit(hub: ManagedHub) -> Verdict:
 
 async def _flush(hub: ManagedHub) -> None:
     """Wait for entries that are still to be written, but not longer for a store that is unavailable."""
-    if hub.core.guard.audit is None:
-        return
-    try:
-        async with asyncio.timeout(FLUSH_TIMEOUT_S):
-            await hub.core.guard.audit.written()
-    except TimeoutError:
-        return
+    if hub.core.guard.audit is not None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_TIMEOUT_S):
+                await hub.core.guard.audit.written()
 
 
 def _format_cursor(place: Place) -> str:

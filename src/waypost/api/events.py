@@ -69,11 +69,8 @@ class Changes(Component):
             changed = [(kind, "") for kind in sorted({_LISTS[kind] for kind in change.kinds})]
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._report_all, changed)
-
-    def _report_all(self, changed: list[tuple[str, str]]) -> None:
-        for kind, changed_id in changed:
-            self._report(kind, changed_id)
+            for kind, changed_id in changed:
+                loop.call_soon_threadsafe(self._report, kind, changed_id)
 
     def _report(self, kind: str, changed_id: str) -> None:
         for listener in tuple(self._listeners):

@@ -94,12 +94,11 @@ async def _find_waiting(hub: ManagedHub, by: Operator) -> list[Attention]:
         for one in (await list_approvals(hub, by)).approvals[:MAX_ITEMS]
     ]
     runs = Runs(hub.workflows.engine, hub.core.store)
-    needs: tuple[tuple[Need, str], ...] = (
-        ("unknown_outcome", "the outcome of its last step is unknown"),
-        ("failed_chain", "a step that follows by itself failed"),
+    needs: tuple[tuple[Need, str, str], ...] = (
+        ("unknown_outcome", "unknown_outcome", "the outcome of its last step is unknown"),
+        ("failed_chain", "chain_failed", "a step that follows by itself failed"),
     )
-    for need, text in needs:
-        status = "chain_failed" if need == "failed_chain" else need
+    for need, status, text in needs:
         page = await runs.list(RunFilter(status=status), limit=MAX_ITEMS)
         found += [Attention(need, run["workflowId"], f"{run['definitionId']}: {text}") for run in page.runs]
     return found

@@ -211,8 +211,7 @@ async def submit_run(hub: ManagedHub, id: str, body: Submission, by: Operator) -
         message = f"{id} belongs to {instance.body.owner.id}; to submit for others, the role admin is needed."
         raise WorkflowRefused(message, "POLICY_DENIED")
     caller = DetachedCaller(by.principal, Chain(by.via, "console", 0, id))
-    answer = await run_detached(engine, engine.submit(id, body.version, body.transition, body.arguments, caller))
-    return _to_run(hub, await engine.get(id, caller) if answer is None else answer)
+    return await _submit(hub, caller, id, body.version, body.transition, body.arguments)
 
 
 _APPLICABLE: Final[dict[BatchAction, tuple[Status, ...]]] = {
@@ -299,15 +298,18 @@ async def resolve_run(hub: ManagedHub, id: str, body: Resolution, by: Operator) 
     _to_run(hub, await engine.get(id, caller))
     instance = await engine.get_visible(id, caller.principal)
     if instance.body.halted is not None and body.how == "retry":
-        resumed = await run_detached(engine, engine.submit(id, instance.version, RESUME, {}, caller))
-        return _to_run(hub, await engine.get(id, caller) if resumed is None else resumed)
+        return await _submit(hub, caller, id, instance.version, RESUME, {})
     move = "" if instance.pending_move is None else instance.pending_move.move
-    answer = await run_detached(
-        engine, engine.submit(id, instance.version, move, {}, caller, resolve=body.how, output=body.output)
-    )
-    if answer is None:
-        answer = await engine.get(id, caller)
-    return _to_run(hub, answer)
+    return await _submit(hub, caller, id, instance.version, move, {}, resolve=body.how, output=body.output)
+
+
+async def _submit(
+    hub: ManagedHub, caller: Caller, id: str, version: int, transition: str, arguments: dict[str, Any], **more: Any
+) -> Run:
+    """The instance after a submit, or as it stands while that still runs."""
+    engine = hub.workflows.engine
+    answer = await run_detached(engine, engine.submit(id, version, transition, arguments, caller, **more))
+    return _to_run(hub, await engine.get(id, caller) if answer is None else answer)
 
 
 def _to_caller(by: Operator, run: str) -> Caller:

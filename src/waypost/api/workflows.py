@@ -154,9 +154,10 @@ class SimulationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 async def count_states(hub: ManagedHub, id: str) -> StateCounts:
     """Count the instances of a workflow in each of its states."""
-    counts = await hub.core.store.instances.count_by_state(_find_definition(hub, id).id)
+    found = _find_definition(hub, id)
+    counts = await hub.core.store.instances.count_by_state(found.id)
     # Instances may be in states that only an older definition had.
-    return StateCounts({name: counts.get(name, 0) for name in _find_definition(hub, id).names} | counts)
+    return StateCounts({name: counts.get(name, 0) for name in found.names} | counts)
 
 
 async def check_workflow(hub: ManagedHub, id: str) -> Problems:

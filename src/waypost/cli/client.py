@@ -167,10 +167,11 @@ def quote_segment(text: str) -> str:
 # Commands on a running hub
 
 
+DATA: Final = Argument("--data", type=Path, metavar="DIR", help="the data directory of the hub (default: .waypost)")
 HUB_OPTIONS: Final = (
     Argument("--url", help="the hub, such as http://127.0.0.1:8420 (default: the one in the data directory)"),
     Argument("--key", help="a key with the role admin (default: the one in the data directory)"),
-    Argument("--data", type=Path, metavar="DIR", help="the data directory of the hub (default: .waypost)"),
+    DATA,
     JSON,
 )
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import webbrowser
 from argparse import Namespace
-from pathlib import Path
 from typing import Final
 
-from waypost.cli.client import find_running_hub, sign_in_url
+from waypost.cli.client import DATA, find_running_hub, sign_in_url
 from waypost.cli.command import JSON, Argument, Command, Output
 
 
@@ -25,6 +24,6 @@ COMMAND: Final = Command(
     "Open the console of a running hub in a browser, signed in.",
     "waypost console",
     Argument("--no-browser", action="store_true", help="print the link only"),
-    Argument("--data", type=Path, metavar="DIR", help="the data directory of the hub (default: .waypost)"),
+    DATA,
     JSON,
 )

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from waypost.capabilities.schemas.problems import counted
-from waypost.cli.client import HUB_FILE, RunningHub, read_hub_file
-from waypost.cli.command import JSON, Argument, Command, Output, Progress, escape_control
+from waypost.cli.client import DATA, HUB_FILE, RunningHub, read_hub_file
+from waypost.cli.command import JSON, Command, Output, Progress, escape_control
 from waypost.cli.target import LOCAL_TARGET, data_directory, is_config, load_hub
 from waypost.errors import RemoteError, StoreDamaged, WaypostError
 from waypost.settings import Settings, is_loopback
@@ -390,6 +390,6 @@ COMMAND: Final = Command(
     "Check everything that a hub needs on this machine, one line each with the fix; nothing is changed.",
     "waypost doctor waypost.yaml",
     LOCAL_TARGET,
-    Argument("--data", type=Path, metavar="DIR", help="the data directory of the hub (default: .waypost)"),
+    DATA,
     JSON,
 )

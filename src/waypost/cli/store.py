@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from waypost.capabilities.schemas.problems import counted
+from waypost.cli.client import DATA
 from waypost.cli.command import JSON, Argument, Command, Group, Output, Progress
 from waypost.cli.target import LOCAL_TARGET, data_directory, is_config, load_hub
 from waypost.errors import StoreDamaged, WaypostError
@@ -61,7 +62,7 @@ def _store_command(
         example,
         LOCAL_TARGET,
         *arguments,
-        Argument("--data", type=Path, metavar="DIR", help="the data directory of the hub (default: .waypost)"),
+        DATA,
         Argument("--url", help="the store itself, such as sqlite:///waypost.db, in place of the target's"),
         JSON,
     )

@@ -287,7 +287,7 @@ async def call_gateway(client: Client, hub: Hub | None, tool: str, arguments: di
     try:
         result = await client.call_tool(f"gateway.{tool}", arguments)
     except RemoteError as error:
-        if is_invalid_params(error):
+        if error.code == _INVALID_PARAMS:  # the server knows no tool of this name
             return None
         raise
     answer: Reply | None = result.structured
@@ -299,11 +299,6 @@ async def call_gateway(client: Client, hub: Hub | None, tool: str, arguments: di
 def is_unknown_method(error: RemoteError) -> bool:
     """Whether a server does not know a method, such as one that has no resources."""
     return error.code == _METHOD_NOT_FOUND
-
-
-def is_invalid_params(error: RemoteError) -> bool:
-    """Whether a server refuses the parameters of a request, such as the name of an unknown tool."""
-    return error.code == _INVALID_PARAMS
 
 
 def name_of(entry: Reply) -> str:

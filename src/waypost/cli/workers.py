@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
 from typing import Final
 
 from msgspec import UNSET
 
-from waypost.cli.client import find_running_hub, list_command
-from waypost.cli.command import JSON, Argument, Command, Group, Output, to_second
+from waypost.cli.client import DATA, find_running_hub, list_command
+from waypost.cli.command import JSON, Command, Group, Output, to_second
 from waypost.errors import WaypostError
 
 
@@ -42,7 +41,7 @@ COMMAND: Final = Group(
             _print_token,
             "Print the token that a running hub made for workers, for III_TOKEN.",
             "waypost workers token --data .waypost",
-            Argument("--data", type=Path, metavar="DIR", help="the data directory of the hub (default: .waypost)"),
+            DATA,
             JSON,
         ),
     },

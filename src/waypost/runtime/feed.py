@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -73,7 +74,7 @@ class ChangeFeed:
         core.store.on_change = self.announce
         core.bus.on_reconnect(self._look_at_everything)
         if core.guard.breakers is not None:
-            core.guard.breakers.on_change = self._announce_breaker
+            core.guard.breakers.on_change = partial(self.announce, BREAKER)
 
     async def start(self) -> None:
         """Receive what other replicas change, and what they hand over."""
@@ -169,9 +170,6 @@ class ChangeFeed:
         else:
             self._changed.add(change.kind)
             self._news.set()
-
-    def _announce_breaker(self, name: str, change: CircuitChange) -> None:
-        self.announce(BREAKER, name, change)
 
     def _look_at_everything(self) -> None:
         self._has_lost = True

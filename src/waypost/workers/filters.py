@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -107,7 +108,6 @@ _ORDER: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "$lt": operator.lt,
     "$lte": operator.le,
 }
-_CHECKS: Final = frozenset(("$eq", "$ne", "$in", "$nin", "$exists", "$prefix", "$any", *_ORDER))
 
 
 class Filter:
@@ -177,8 +177,6 @@ class _Compiler:
         self._count()
         if name == "$any":
             return self._any(path, operand, depth + 1)
-        if name in _ORDER:
-            return _ordered(path, name, operand)
         build = _BUILDERS.get(name)
         if build is None:
             raise invalid(f"`{path}` has an operator `{name}`, and there is none")
@@ -265,17 +263,7 @@ def _negated(build: Callable[[str, Any], Check]) -> Callable[[str, Any], Check]:
     return build_negated
 
 
-_BUILDERS: Final[dict[str, Callable[[str, Any], Check]]] = {
-    "$eq": _equal,
-    "$ne": _negated(_equal),
-    "$in": _among,
-    "$nin": _negated(_among),
-    "$exists": _existing,
-    "$prefix": _prefixed,
-}
-
-
-def _ordered(path: str, name: str, operand: Any) -> Check:
+def _ordered(name: str, path: str, operand: Any) -> Check:
     holds = _ORDER[name]
     if isinstance(operand, str):
         return lambda value: isinstance(value, str) and holds(value, operand)
@@ -288,6 +276,18 @@ def _ordered(path: str, name: str, operand: Any) -> Check:
         return number is not None and holds(number, bound)
 
     return check
+
+
+_BUILDERS: Final[dict[str, Callable[[str, Any], Check]]] = {
+    "$eq": _equal,
+    "$ne": _negated(_equal),
+    "$in": _among,
+    "$nin": _negated(_among),
+    "$exists": _existing,
+    "$prefix": _prefixed,
+    **{name: partial(_ordered, name) for name in _ORDER},
+}
+_CHECKS: Final = frozenset(("$any", *_BUILDERS))
 
 
 def _require_object(given: Any) -> dict[str, Any]:
