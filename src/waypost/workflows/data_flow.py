@@ -293,14 +293,6 @@ def check_part(place: Place, report: Report) -> None:
                 report.add((*place.path, "capability"), sentence, "WF059")
 
 
-def _texts_of(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict | list):
-        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _texts_of(item, (*path, name))
-
-
 def lookups_in(place: Place) -> Iterator[tuple[KeyPath, str]]:
     """The names that an executor looks up in the arguments, the context and the input."""
     for key, name in kind_of_executor(place.executor).lookups(place.executor):
@@ -354,7 +346,7 @@ def check_schema(schema: dict[str, Any] | None, key: KeyPath, report: Report) ->
 
 def check_secrets(written: Workflow | Capability, path: KeyPath, report: Report) -> None:
     """Report variables with the name of a secret in texts that become data of instances, or that callers see."""
-    for key, text in _visible_texts(written, path):
+    for key, text in _texts_of(written, path):
         for name in sorted(filter(is_secret_variable, find_variables(text))):
             sentence = (
                 f"the value of {quoted(name)} would be stored and shown to callers; write it in `env`, `headers` or "
@@ -363,16 +355,13 @@ def check_secrets(written: Workflow | Capability, path: KeyPath, report: Report)
             report.add(key, sentence, "WF070")
 
 
-def _visible_texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    """The texts of a definition, without what its executors and steps get alone."""
+def _texts_of(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    """The texts in a value; of a definition those that its executors and steps do not get alone."""
     if isinstance(value, str):
         yield path, value
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _visible_texts(item, (*path, index))
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield from _visible_texts(item, (*path, name))
+    elif isinstance(value, dict | list):
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _texts_of(item, (*path, name))
     elif isinstance(value, Struct):
         hidden: Iterable[str] = ("config", "prompt_template") if isinstance(value, Step) else ()
         if isinstance(value, ExecutorModel):
@@ -380,7 +369,7 @@ def _visible_texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
             hidden = set(value.__struct_fields__) - kept
         for field in fields(value):
             if field.name not in hidden:
-                yield from _visible_texts(getattr(value, field.name), (*path, field.encode_name))
+                yield from _texts_of(getattr(value, field.name), (*path, field.encode_name))
 
 
 def _can_parse(executor: ExecutorModel) -> bool:

@@ -21,6 +21,7 @@ from waypost.errors import CircuitOpen, DeadlineExceeded, ExecutorFailed, Unknow
 from waypost.redaction import hide, redacted
 from waypost.skills.tools import BRANCH, tool_name
 from waypost.workflows.executors.capability import get_output
+from waypost.workflows.executors.cli import to_text
 from waypost.workflows.executors.kind import NO_TIMEOUT_S, Executor, ExecutorContext, Run
 from waypost.workflows.guards import CompiledGuard
 from waypost.workflows.scope import Scope
@@ -174,9 +175,7 @@ def _done(scope: Scope) -> Done:
 
 def as_text(value: Any) -> str:
     """A value as the input of a skill: text, or JSON."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return "" if value is None else to_text(value)
 
 
 def _input(given: Mapping[str, Any]) -> Any:
