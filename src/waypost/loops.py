@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from contextlib import suppress
 from threading import get_ident
 from time import perf_counter
 from types import FrameType
@@ -142,6 +143,14 @@ def start_task(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[T]]) -> asy
     tasks.add(task)
     task.add_done_callback(tasks.discard)
     return task
+
+
+async def wait_for_event(event: asyncio.Event, timeout_s: float) -> bool:
+    """Wait until an event is set, but no longer than the timeout; returns whether it is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    return event.is_set()
 
 
 class KeyLocks:

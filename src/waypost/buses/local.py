@@ -11,11 +11,10 @@ from itertools import chain, count
 from typing import Any, Final, TypeVar
 
 from waypost.buses.bus import MAX_WAITING_MESSAGES, Health, Receive, Respond, check_message, check_subject
-from waypost.errors import DeadlineExceeded, NoHolder, RemoteError, WaypostError
-from waypost.loops import maybe_await
+from waypost.errors import DeadlineExceeded, NoHolder, ProtocolError, RemoteError, WaypostError
+from waypost.loops import maybe_await, start_task
 
 _log: Final = logging.getLogger(__name__)
-_INTERNAL_ERROR: Final = -32603
 
 T = TypeVar("T")
 
@@ -158,9 +157,7 @@ class _Subscriber(Member):
         self._waiting.append((subject, message))
         if not self._is_receiving:
             self._is_receiving = True
-            task = asyncio.get_running_loop().create_task(self._receive_all())
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            start_task(self._receive_all(), self._running)
 
     async def _receive_all(self) -> None:
         while self._waiting:
@@ -188,9 +185,9 @@ class _Responder(Member):
         try:
             return await self._respond(message)
         except WaypostError as error:
-            raise RemoteError(error.message, _INTERNAL_ERROR) from error
+            raise RemoteError(error.message, ProtocolError.code) from error
         except Exception as error:
-            raise RemoteError(f"{type(error).__name__}: {error}", _INTERNAL_ERROR) from error
+            raise RemoteError(f"{type(error).__name__}: {error}", ProtocolError.code) from error
         finally:
             self._running.discard(task)
 

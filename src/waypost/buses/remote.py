@@ -22,6 +22,7 @@ import msgspec
 from waypost.buses.bus import Health, Receive, Respond, Subscription, check_message, check_subject
 from waypost.buses.local import LocalBus, Member
 from waypost.errors import DeadlineExceeded, NoHolder, RemoteError, WaypostError
+from waypost.loops import start_task
 
 _log: Final = logging.getLogger(__name__)
 _CONNECT_TIMEOUT_S: Final = 5.0
@@ -148,10 +149,7 @@ class Link(ABC):
                 async with self.watch():
                     await work
 
-        members = self._answers if answers else self._loops
-        task = asyncio.get_running_loop().create_task(watched())
-        members.add(task)
-        task.add_done_callback(members.discard)
+        start_task(watched(), self._answers if answers else self._loops)
 
 
 def describe(error: BaseException) -> str:

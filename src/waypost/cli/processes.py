@@ -27,6 +27,7 @@ from waypost.cli.command import Output
 from waypost.cli.reload import serve_share, to_words
 from waypost.cli.serve import Share, announcing
 from waypost.errors import WaypostError
+from waypost.loops import wait_for_event
 from waypost.runtime.runtime import STOP_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -132,8 +133,7 @@ class _Supervisor:
                 pause = MIN_PAUSE_S if time.monotonic() - began > STEADY_S else min(2 * pause, MAX_PAUSE_S)
                 how = f"signal {-status}" if status < 0 else f"status {status}"
                 _log.warning("process %d of the hub ended (%s); it is started again in %g s", process, how, pause)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), pause)
+                await wait_for_event(self._stopping, pause)
         finally:
             if not started.done():
                 started.set_result(None)

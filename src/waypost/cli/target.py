@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from waypost.cli.client import HUB_FILE, KEY_VARIABLE, is_same_hub, read_hub_file
 from waypost.cli.command import JSON, Argument, Command, Output, Progress, WrongUsage
-from waypost.errors import DefinitionError, RemoteError, WaypostError
+from waypost.errors import DefinitionError, InvalidParams, MethodNotFound, RemoteError, WaypostError
 from waypost.stores import directory
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ LOCAL_TARGET: Final = Argument(
 )
 
 _UNAUTHORIZED: Final = 401
-_METHOD_NOT_FOUND: Final = -32601
-_INVALID_PARAMS: Final = -32602
 
 
 def is_url(target: str) -> bool:
@@ -287,7 +285,7 @@ async def call_gateway(client: Client, hub: Hub | None, tool: str, arguments: di
     try:
         result = await client.call_tool(f"gateway.{tool}", arguments)
     except RemoteError as error:
-        if error.code == _INVALID_PARAMS:  # the server knows no tool of this name
+        if error.code == InvalidParams.code:  # the server knows no tool of this name
             return None
         raise
     answer: Reply | None = result.structured
@@ -298,7 +296,7 @@ async def call_gateway(client: Client, hub: Hub | None, tool: str, arguments: di
 
 def is_unknown_method(error: RemoteError) -> bool:
     """Whether a server does not know a method, such as one that has no resources."""
-    return error.code == _METHOD_NOT_FOUND
+    return error.code == MethodNotFound.code
 
 
 def name_of(entry: Reply) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -28,7 +27,7 @@ from waypost.documents.records import Kind as DocumentKind
 from waypost.documents.stores import Scopes, StateDocumentStore
 from waypost.documents.uris import INDEX_URI, SECTIONS, skill_uri
 from waypost.errors import InvocationFailed, UnknownResource, WaypostError
-from waypost.loops import running_loop
+from waypost.loops import running_loop, wait_for_event
 from waypost.runtime.component import Component
 from waypost.settings import Workers as WorkerSettings
 from waypost.version import __version__
@@ -219,9 +218,7 @@ class Delegation(Component):
             if problem != self._problem:
                 _log.warning("the skills and prompts of a worker cannot be listed: %s", problem)
             self._problem = problem
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_RETRY_DELAY_S):
-                    await self._wakeup.wait()
+            await wait_for_event(self._wakeup, _RETRY_DELAY_S)
         self._wakeup.set()
 
     async def _read_list(self, function_id: str) -> list[Capability]:

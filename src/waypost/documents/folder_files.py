@@ -21,6 +21,7 @@ import yaml
 from waypost.config.files import watch_folders
 from waypost.config.findings import Finding, KeyPath, printable
 from waypost.config.nodes import Composer, Node, Refused, events
+from waypost.loops import wait_for_event
 
 # Without read permission a directory can be opened only with O_PATH.
 _PASS: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -282,8 +283,7 @@ async def watch_directories(directories: Callable[[], frozenset[Path]], stop: as
                     if directories() != watched:
                         break
             continue
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), POLL_INTERVAL_MS / 1000)
+        await wait_for_event(stop, POLL_INTERVAL_MS / 1000)
         yield
 
 

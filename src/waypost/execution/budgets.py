@@ -20,7 +20,7 @@ import msgspec
 
 from waypost.buses import Bus, LocalBus
 from waypost.errors import PolicyDenied, StaleVersion, StoreError, StoreUnavailable
-from waypost.loops import cancel_tasks
+from waypost.loops import cancel_tasks, wait_for_event
 from waypost.stores.replicas import Budget, BudgetStore, Holding
 from waypost.stores.store import Store
 
@@ -265,9 +265,7 @@ class Budgets:
         self._awaited[lease.budget.id] = waiting, answered
         try:
             await self._bus.publish(_WANTED, _encode(_Notice(self._replica, lease.budget.id)))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(ANSWER_S):
-                    await answered.wait()
+            await wait_for_event(answered, ANSWER_S)
         finally:
             del self._awaited[lease.budget.id]
 

@@ -30,6 +30,7 @@ from waypost.identity.claims import (
 )
 from waypost.identity.keys import HUB, PREFIX, Key, KeyChange, Keys, Watcher
 from waypost.identity.oauth import MAX_TOKEN_CHARACTERS, ConsoleClient, Introspection, OAuthSettings, Shared, challenge
+from waypost.loops import start_task
 
 MISSING: Final = "Missing Authorization header"
 INVALID: Final = "Invalid API key"
@@ -380,9 +381,7 @@ class RecheckQueue:
                 self._queued.add(tracked.hashed)
                 self._waiting.append(tracked)
         for _ in range(min(len(self._waiting), MAX_CONCURRENT_RECHECKS - len(self._workers))):
-            worker = asyncio.get_running_loop().create_task(self._work())
-            self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+            start_task(self._work(), self._workers)
 
     async def stop(self) -> None:
         """Stop checking."""

@@ -35,7 +35,7 @@ from waypost.imports.sources import (
     noun_of_key,
     renew_pins,
 )
-from waypost.loops import running_loop
+from waypost.loops import cancel_tasks, running_loop
 from waypost.policy.audit import HUB, AuditLog, Record, Via
 from waypost.protocol.broadcast import Broadcast
 from waypost.redaction import redacted
@@ -91,10 +91,7 @@ class Subscriptions:
         self._is_closed = True
         if self._updates is not None:
             self._updates.on_subscriptions_changed = None
-        running = list(self._running.values())
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await cancel_tasks(self._running.values())
 
     def wanted(self, source: Source) -> set[str]:
         """The URIs of a server that clients are subscribed to."""
@@ -245,10 +242,7 @@ class Imports(Listener, Component):
         refreshing = [one.refresh for one in self._sources.values()]
         for refresh in refreshing:
             refresh.cancel()
-        for task in self._tasks:
-            task.cancel()
-        tasks = [*self._tasks, *(one.task for one in refreshing if one.task is not None)]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks([*self._tasks, *(one.task for one in refreshing if one.task is not None)])
         await self._handlers.suspended.close()
         await self._subscriptions.close()
 

@@ -20,8 +20,16 @@ import msgspec
 
 from waypost.capabilities.context import Context, Session, ask_client
 from waypost.capabilities.questions import ANSWER_TIMEOUT_S, Question, check_supported, to_older_form
-from waypost.errors import CapabilityNotSupported, ProtocolError, RemoteError, ToolError, WaypostError
-from waypost.loops import running_loop
+from waypost.errors import (
+    CapabilityNotSupported,
+    InvalidParams,
+    MethodNotFound,
+    ProtocolError,
+    RemoteError,
+    ToolError,
+    WaypostError,
+)
+from waypost.loops import running_loop, start_task
 from waypost.upstreams.jsonrpc import SERVER_REQUESTS
 from waypost.wire.params import LOG_LEVELS
 from waypost.wire.versions import V2025_11_25, is_modern
@@ -71,9 +79,7 @@ class Pages:
         page_id = _page_id(page)
         session = None if page_id is None else self._shown.pop((connection, page_id), None)
         if page_id is not None and session is not None:
-            task = running_loop().create_task(session.send_elicitation_complete(page_id))
-            self._notifying.add(task)
-            task.add_done_callback(self._notifying.discard)
+            start_task(session.send_elicitation_complete(page_id), self._notifying)
 
 
 def _page_id(page: Any) -> str | None:
@@ -113,7 +119,7 @@ def to_question(ctx: Context, method: str, params: Mapping[str, Any], key: str |
 async def ask_caller(ctx: Context, method: str, params: Mapping[str, Any], key: str | None = None) -> Any:
     """The answer of the caller's client to a server's request, as it came; a refusal is a `RemoteError`."""
     if method not in SERVER_REQUESTS:
-        raise RemoteError(f"Method not found: {method}", -32601)
+        raise RemoteError(f"Method not found: {method}", MethodNotFound.code)
     try:
         return await ask_client(ctx, to_question(ctx, method, params, key))
     except RemoteError:
@@ -123,7 +129,7 @@ async def ask_caller(ctx: Context, method: str, params: Mapping[str, Any], key: 
     except WaypostError as error:
         raise RemoteError(error.message, _REFUSED) from None
     except (AttributeError, LookupError, TypeError, ValueError):
-        raise RemoteError(f"The parameters do not fit {method}.", -32602) from None
+        raise RemoteError(f"The parameters do not fit {method}.", InvalidParams.code) from None
 
 
 class _Relay:

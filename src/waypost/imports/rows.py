@@ -42,6 +42,7 @@ from waypost.errors import (
     CapabilityNotSupported,
     DefinitionError,
     InvalidParams,
+    MethodNotFound,
     ProtocolError,
     RemoteError,
     ToolError,
@@ -289,10 +290,8 @@ _MAX_ROUNDS: Final = 16
 _MAX_QUESTIONS: Final = 32
 _MAX_VALUES: Final = 100
 _INPUT_REQUIRED: Final = "input_required"
-_INVALID_PARAMS: Final = -32602
-_METHOD_NOT_FOUND: Final = -32601
 # Sessions have -32002 for this; 2026-07-28 has no code of its own and answers -32602.
-_NOT_FOUND: Final = (-32002, _INVALID_PARAMS)
+_NOT_FOUND: Final = (-32002, InvalidParams.code)
 
 
 class PageNeeded(ProtocolError):
@@ -350,7 +349,7 @@ class Handlers:
             try:
                 answer = await request.send()
             except RemoteError as error:
-                kind = InvalidParams if error.code == _INVALID_PARAMS else ToolError
+                kind = InvalidParams if error.code == InvalidParams.code else ToolError
                 raise kind(error.message) from None
             messages = answer.get("messages")
             if not isinstance(messages, list):
@@ -396,9 +395,9 @@ class Handlers:
             except OSError as error:
                 raise ToolError(redacted(str(error), source.secrets)) from None
             except RemoteError as error:
-                if error.code == _METHOD_NOT_FOUND:
+                if error.code == MethodNotFound.code:
                     return {"values": []}
-                refusal = InvalidParams if error.code == _INVALID_PARAMS else ToolError
+                refusal = InvalidParams if error.code == InvalidParams.code else ToolError
                 raise refusal(redacted(error.message, source.secrets)) from None
             except (msgspec.ValidationError, KeyError, TypeError):
                 raise _not_mcp_error(source) from None

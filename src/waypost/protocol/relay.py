@@ -24,6 +24,7 @@ import msgspec
 from waypost.buses import Bus
 from waypost.buses.bus import MAX_MESSAGE_BYTES
 from waypost.errors import DeadlineExceeded, InvalidRequest, NoHolder, RemoteError, StoreUnavailable
+from waypost.loops import wait_for_event
 from waypost.protocol.exchange import cancel
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
@@ -93,9 +94,7 @@ class Liveness:
                 await self.send()
             except StoreUnavailable as error:
                 _log.warning("heartbeat failed; running requests may be declared lost: %s", error)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_S):
-                    await self._no_requests.wait()
+            await wait_for_event(self._no_requests, HEARTBEAT_S)
 
     async def is_alive(self, holder: str) -> bool:
         """Whether the last heartbeat of another process still holds."""

@@ -24,6 +24,7 @@ from waypost.capabilities.principals import Principal
 from waypost.capabilities.questions import Question
 from waypost.errors import Busy, InvalidParams, NoAnswer, StaleVersion, StoreUnavailable, shorten
 from waypost.execution.limits import Shares
+from waypost.loops import wait_for_event
 from waypost.protocol.relay import HEARTBEAT_S, TASK_CHANGED, Liveness
 from waypost.protocol.responses import to_failure
 from waypost.protocol.streams import Outlet, StreamHost
@@ -521,9 +522,8 @@ class Tasks:
         changed = self._changed_elsewhere.setdefault(record.id, asyncio.Event())
         with self._take_questions(record.id, session_id, outlet):
             while not record.is_over:
-                with suppress(TimeoutError):  # the bus may lose the announcement, and a dead holder sends none
-                    async with asyncio.timeout(POLL_INTERVAL_S):
-                        await changed.wait()
+                # Not for ever: the bus may lose the announcement, and a dead holder sends none.
+                await wait_for_event(changed, POLL_INTERVAL_S)
                 changed.clear()
                 record = await self.find(record.id, principal)
         return record
@@ -612,10 +612,8 @@ class Tasks:
     async def _run_heartbeat(self) -> None:
         """While tasks run here, send heartbeats and look for changes by other replicas."""
         while self._running and not self.is_stopping:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_S):
-                    await self._no_tasks.wait()
-                    return
+            if await wait_for_event(self._no_tasks, HEARTBEAT_S):
+                return
             try:
                 await self._liveness.send()
                 if self._host.store.database.is_shared:

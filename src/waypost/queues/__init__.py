@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from waypost.errors import StaleVersion
+from waypost.loops import wait_for_event
 from waypost.stores.records import Job, Jobs
 from waypost.stores.store import Store
 
@@ -53,9 +54,7 @@ class StoreQueue:
             left = until - time.monotonic()
             if taken or left <= 0:
                 return taken
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(left, await self._pause())):
-                    await self._news.wait()
+            await wait_for_event(self._news, min(left, await self._pause()))
 
     async def _take(self, limit: int) -> list[Delivery]:
         await self._store.open()  # only then the clock of the database is known

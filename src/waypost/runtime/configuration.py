@@ -21,7 +21,7 @@ from waypost.capabilities.principals import ANONYMOUS
 from waypost.config.files import changes as watch_changes
 from waypost.config.models import McpConnection
 from waypost.errors import StoreError, WaypostError
-from waypost.loops import start_task
+from waypost.loops import start_task, wait_for_event
 from waypost.policy.audit import HUB
 from waypost.policy.rules import Rule, hidden, onlookers
 from waypost.runtime.assembly import Built, read, reread, rules
@@ -370,9 +370,7 @@ async def _close_when_idle(toolkits: Toolkits, within: float, stopping: asyncio.
         if time.monotonic() >= until:
             _log.warning("calls still run in toolkits that a reload replaced; closed after %g s", within)
             break
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_IDLE_CHECK_INTERVAL_S):
-                await stopping.wait()
+        await wait_for_event(stopping, _IDLE_CHECK_INTERVAL_S)
     try:
         await toolkits.stop()
     except Exception:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from waypost.errors import CapabilityNotSupported, HeaderMismatch, RemoteError, UnsupportedVersion
+from waypost.errors import CapabilityNotSupported, HeaderMismatch, MethodNotFound, RemoteError, UnsupportedVersion
 from waypost.loops import running_loop
 from waypost.upstreams.jsonrpc import NAMED, Downstream, JsonRpcClient, Reply
 from waypost.upstreams.transport import Transport, UpstreamUnavailable, find_header_parameters
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from waypost.upstreams.jsonrpc import Downstream
 
 
-METHOD_NOT_FOUND: Final = -32601
 NEWEST_FIRST: Final = (V2026_07_28, LATEST_LEGACY)
 # Bounds for a server that asks again and again, or whose cursors form a circle.
 _MAX_ROUNDS: Final = 16
@@ -259,7 +258,7 @@ class RelayClient(Client):
                 self.tool_hints.as_task.add(name)
                 return True
         # 2025-11-25 answers -32601 both to a call that has to be a task and to a task that has to be a call.
-        elif error.code == METHOD_NOT_FOUND and supports_tasks(self.version, self.server_capabilities):
+        elif error.code == MethodNotFound.code and supports_tasks(self.version, self.server_capabilities):
             await self.list_tools()
             # Another attempt makes sense only if the fresh definition disagrees with how the tool was called.
             return (name in self.tool_hints.as_task) != as_task
@@ -352,7 +351,7 @@ async def list_offers(client: Client) -> Offers:
         offers = Offers(to_plain(await client.list_tools()))
     except RemoteError as error:
         # Some servers have tools that they do not declare, so all are asked.
-        if error.code != METHOD_NOT_FOUND or "tools" in declared:
+        if error.code != MethodNotFound.code or "tools" in declared:
             raise
         offers = Offers([])
     offers.has_tasks = supports_tasks(client.version, declared)
@@ -370,7 +369,7 @@ async def _list(client: Client, method: str, key: str, problems: list[str]) -> l
         items: list[Data] = to_plain(await client.list_all(method, key))
         return items
     except RemoteError as error:
-        if error.code == METHOD_NOT_FOUND:
+        if error.code == MethodNotFound.code:
             return []
         problems.append(f"It answered {method} with an error: {error.message}")
     except (LookupError, TypeError, AttributeError):

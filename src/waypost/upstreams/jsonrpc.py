@@ -19,8 +19,8 @@ from typing import Any, Final, Protocol, Self, TypeVar, cast
 from msgspec import UNSET, MsgspecError, Raw
 
 from waypost.capabilities.capability import HeaderParameter
-from waypost.errors import InvalidRequest, ProtocolError, RemoteError
-from waypost.loops import maybe_await, running_loop
+from waypost.errors import InvalidParams, InvalidRequest, MethodNotFound, ProtocolError, RemoteError
+from waypost.loops import maybe_await, running_loop, start_task
 from waypost.upstreams.transport import NO_HEADERS, Cancellable, StartRequest, Transport, to_headers
 from waypost.version import __version__
 from waypost.wire import messages
@@ -36,8 +36,6 @@ SERVER_REQUESTS: Final[dict[str, dict[str, Any]]] = {
 """What servers may request, and the capability that a client declares for it."""
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 _TASK_OWNER_TIMEOUT_S: Final = 5.0
-_METHOD_NOT_FOUND: Final = -32601
-_INVALID_PARAMS: Final = -32602
 _AMBIGUOUS: Final = -32000
 
 Answerer = Callable[[dict[str, Any]], Any]
@@ -125,7 +123,7 @@ class ServerRequests:
         try:
             params = _read_params(message)
             if params is None:
-                raise RemoteError(f"The parameters of {method} are not an object.", _INVALID_PARAMS)
+                raise RemoteError(f"The parameters of {method} are not an object.", InvalidParams.code)
             answer = await self.answer(method, params)
             return messages.result(request_id, messages.encode(answer))
         except RemoteError as error:
@@ -142,7 +140,7 @@ class ServerRequests:
         if answerer is not None:
             return await maybe_await(answerer(params))
         if method not in SERVER_REQUESTS:
-            raise RemoteError(f"Method not found: {method}", _METHOD_NOT_FOUND)
+            raise RemoteError(f"Method not found: {method}", MethodNotFound.code)
         await self.wait_for_task_owner(params)
         return await self.find_recipient(method, params).ask(method, params)
 
@@ -163,7 +161,7 @@ class ServerRequests:
         candidates = self._find_candidates(params)
         known = [one for one in candidates if one is not None]
         if not known:
-            raise RemoteError(f"Method not found: {method}", _METHOD_NOT_FOUND)
+            raise RemoteError(f"Method not found: {method}", MethodNotFound.code)
         if len(known) < len(candidates) or any(one.owner != known[0].owner for one in known):
             raise RemoteError("Calls of different clients are in flight, so this could be for any of them.", _AMBIGUOUS)
         # All candidates are calls of one client, so that any of them may be asked: the newest that declares the
@@ -325,10 +323,7 @@ class _Background:
             with suppress(RemoteError, OSError):
                 await work()
 
-        task = running_loop().create_task(run())
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
+        return start_task(run(), self.tasks)
 
 
 class JsonRpcClient:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from waypost.config.models import McpConnection
+from waypost.loops import wait_for_event
 from waypost.redaction import redacted, secrets_of
 from waypost.upstreams.transport import NO_HEADERS, Lost, Receive, UpstreamUnavailable, shorten
 
@@ -73,14 +74,10 @@ class StdioTransport:
             return
         try:
             child.close_input()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._exit_timeout):
-                    await child.exited.wait()
+            await wait_for_event(child.exited, self._exit_timeout)
         finally:
             child.kill()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(EXIT_TIMEOUT_S):
-                await child.exited.wait()
+        await wait_for_event(child.exited, EXIT_TIMEOUT_S)
 
     async def _start(self) -> None:
         start = asyncio.ensure_future(self._child.start(self._connection))

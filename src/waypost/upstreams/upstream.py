@@ -13,11 +13,11 @@ from time import monotonic
 from typing import Any, Final, Literal, TypeVar
 
 from waypost.config.models import McpConnection
-from waypost.errors import DeadlineExceeded, RemoteError, UnsupportedVersion
+from waypost.errors import DeadlineExceeded, MethodNotFound, RemoteError, UnsupportedVersion
 from waypost.execution.limits import Deadline
-from waypost.loops import running_loop
+from waypost.loops import running_loop, start_task
 from waypost.redaction import secrets_of, without
-from waypost.upstreams.client import METHOD_NOT_FOUND, NEWEST_FIRST, Client, RelayClient, negotiate_version
+from waypost.upstreams.client import NEWEST_FIRST, Client, RelayClient, negotiate_version
 from waypost.upstreams.jsonrpc import SERVER_REQUESTS, Reply, Unanswered, declare_capabilities
 from waypost.upstreams.transport import NamedError, Transport, UpstreamUnavailable, transport_kind
 from waypost.wire.versions import is_modern
@@ -62,7 +62,7 @@ async def follow_changes(
             with suppress(OSError):
                 await client.send_request(_LIST_STREAM, "subscriptions/listen", {"notifications": LISTS})
         except RemoteError as error:
-            if error.code == METHOD_NOT_FOUND:
+            if error.code == MethodNotFound.code:
                 return
         pause = first_pause if running_loop().time() - began >= _STABLE_S else pause
         await asyncio.sleep(pause)
@@ -553,9 +553,7 @@ class Upstream:
             if task is not None:
                 task.cancel()
         # In the background: closing may wait for the server.
-        closing = running_loop().create_task(session.client.close())
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        start_task(session.client.close(), self._closing)
 
     def _check_idle_in(self, delay: float, session: Session) -> None:
         session.idle_timer = running_loop().call_later(delay, self._check_idle, session)

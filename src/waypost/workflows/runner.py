@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from waypost.capabilities.context import Caller
 from waypost.errors import ExecutorFailed, StaleVersion, StoreError, StoreUnavailable, WorkflowRefused, class_of
+from waypost.loops import cancel_tasks, wait_for_event
 from waypost.stores.instances import Reservation
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
@@ -133,9 +134,7 @@ class Runner:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
         self._is_stopping = True
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_tasks(self._tasks)
         self._is_stopping = False  # the hub may be started again
 
     async def reserve(
@@ -585,9 +584,7 @@ class Runner:
                 while not child.is_over:
                     if child.body.halted is not None:
                         raise ExecutorFailed(f"Workflow {definition} stopped: {child.body.halted['message']}")
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(_CHILD_WAIT_S):
-                            await listener.wait()
+                    await wait_for_event(listener, _CHILD_WAIT_S)
                     listener.clear()
                     child = await self._cache.get(child_id) or child
         except TimeoutError:

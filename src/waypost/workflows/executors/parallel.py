@@ -13,6 +13,7 @@ from waypost.config.findings import KeyPath, quoted
 from waypost.config.models import Millis
 from waypost.errors import DefinitionError, ExecutorFailed
 from waypost.kinds import ExecutorModel
+from waypost.loops import cancel_tasks
 from waypost.workflows.executors.kind import Builder, Executor, ExecutorFields, ExecutorKind, Run
 from waypost.workflows.executors.reliability import failure_data, run_safely
 from waypost.workflows.scope import Scope, is_path
@@ -166,9 +167,7 @@ class _Flight:
     async def _stop(self) -> set[Task]:
         """Cancel what still runs and wait for it; some may have ended all the same."""
         tasks = set(self._running)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(tasks)
         return tasks
 
     def _failure(self) -> ExecutorFailed:
