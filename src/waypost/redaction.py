@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -116,22 +116,23 @@ def redacted(text: str, secrets: Iterable[str] = (), *, is_cut: bool = False) ->
     return text
 
 
-def hide(value: Any, secrets: Iterable[str], *, in_names: bool = True) -> Any:
-    """Return a JSON value without known values, in its texts and, by default, the names of members."""
+def map_texts(value: Any, change: Callable[[str], str], *, in_names: bool = False) -> Any:
+    """A JSON value with all its texts changed, and with `in_names` also the names of members."""
     if isinstance(value, str):
-        return without(value, secrets)
+        return change(value)
     if isinstance(value, dict):
         return {
-            without(name, secrets) if in_names else name: hide(item, secrets, in_names=in_names)
+            change(name) if in_names and isinstance(name, str) else name: map_texts(item, change, in_names=in_names)
             for name, item in value.items()
         }
-    return [hide(item, secrets, in_names=in_names) for item in value] if isinstance(value, list) else value
+    return [map_texts(item, change, in_names=in_names) for item in value] if isinstance(value, list) else value
+
+
+def hide(value: Any, secrets: Iterable[str], *, in_names: bool = True) -> Any:
+    """Return a JSON value without known values, in its texts and, by default, the names of members."""
+    return map_texts(value, lambda text: without(text, secrets), in_names=in_names)
 
 
 def cleared(value: Any, secrets: Iterable[str] = ()) -> Any:
     """Return a JSON value with all its texts redacted."""
-    if isinstance(value, str):
-        return redacted(value, secrets)
-    if isinstance(value, dict):
-        return {name: cleared(item, secrets) for name, item in value.items()}
-    return [cleared(item, secrets) for item in value] if isinstance(value, list) else value
+    return map_texts(value, lambda text: redacted(text, secrets))

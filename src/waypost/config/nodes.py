@@ -15,6 +15,7 @@ import yaml
 
 from waypost.config.files import MAX_FILE_BYTES
 from waypost.config.findings import Finding, KeyPath, finding, quoted
+from waypost.redaction import map_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,15 +63,15 @@ def expand_text(text: str, environ: Mapping[str, str]) -> Expansion:
 
 def expand_data(value: Any, environ: Mapping[str, str], unset: set[str]) -> Any:
     """JSON data with the variables in its texts replaced; a text with one that is not set, added to `unset`, stays."""
-    if isinstance(value, dict):
-        return {key: expand_data(item, environ, unset) for key, item in value.items()}
-    if isinstance(value, list):
-        return [expand_data(item, environ, unset) for item in value]
-    if not isinstance(value, str) or "${" not in value:
-        return value
-    text, problems = expand_text(value, environ)
-    unset.update(name for name in problems if name is not None)
-    return value if problems else text
+
+    def expand(written: str) -> str:
+        if "${" not in written:
+            return written
+        text, problems = expand_text(written, environ)
+        unset.update(name for name in problems if name is not None)
+        return written if problems else text
+
+    return map_texts(value, expand)
 
 
 def find_variables(value: Any) -> set[str]:
@@ -83,11 +84,7 @@ def find_variables(value: Any) -> set[str]:
 
 def escape(value: Any) -> Any:
     """JSON data whose texts stand for themselves where variables are replaced."""
-    if isinstance(value, dict):
-        return {key: escape(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [escape(item) for item in value]
-    return value.replace("${", "$${") if isinstance(value, str) else value
+    return map_texts(value, lambda text: text.replace("${", "$${"))
 
 
 Scalar: TypeAlias = str | int | float | bool | None

@@ -19,6 +19,7 @@ from waypost.capabilities.tools import make_tool
 from waypost.errors import InsufficientScope, PolicyDenied, StaleVersion, ToolError, UnknownCapability, WaypostError
 from waypost.loops import maybe_await
 from waypost.policy.capability_tokens import TokenRefused
+from waypost.redaction import map_texts
 from waypost.skills.child.messages import Ask, Failed, Reply
 from waypost.skills.core import CORE, CoreSkill
 from waypost.skills.core.inputs import CoreSettings
@@ -162,7 +163,9 @@ def sanitize_results(run: Handler) -> Handler:
             msgspec.structs.replace(block, text=sanitize(block.text)) if isinstance(block, Text) else block
             for block in result.content
         ]
-        return msgspec.structs.replace(result, content=content, structured=_sanitize_value(result.structured))
+        return msgspec.structs.replace(
+            result, content=content, structured=map_texts(result.structured, sanitize, in_names=True)
+        )
 
     return run_sanitized
 
@@ -185,16 +188,6 @@ def _remove_comments(text: str) -> str:
             return "".join(kept)
         start = end + 3
     return text if not kept else "".join([*kept, text[start:]])
-
-
-def _sanitize_value(value: Any) -> Any:
-    if isinstance(value, str):
-        return sanitize(value)
-    if isinstance(value, dict):
-        return {_sanitize_value(key): _sanitize_value(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_sanitize_value(one) for one in value]
-    return value
 
 
 def tool_name(name: str) -> str:

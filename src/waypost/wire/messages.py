@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from waypost.errors import InvalidParams, InvalidRequest, ParseError
+from waypost.redaction import map_texts
 
 RequestId: TypeAlias = int | str
 
@@ -230,14 +231,10 @@ def request(request_id: RequestId, method: str, params: Any = None) -> bytes:
 
 def replace_surrogates(value: Any) -> Any:
     """Text, or data with text in it, with a replacement character for each lone surrogate: UTF-8 has none."""
-    if isinstance(value, str):
-        # UTF-16 joins two halves of a pair that stand side by side, so only lone ones are replaced.
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        return {replace_surrogates(key): replace_surrogates(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [replace_surrogates(inner) for inner in value]
-    return value
+    # UTF-16 joins two halves of a pair that stand side by side, so only lone ones are replaced.
+    return map_texts(
+        value, lambda text: text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), in_names=True
+    )
 
 
 def encode_lossy(value: Any) -> bytes:
