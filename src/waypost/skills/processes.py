@@ -305,6 +305,8 @@ class Process:
         self.is_worn = False
         self.ready = Ready({}, [])
         self.connection = Connection(limits.result_bytes)
+        self.pid = popen.pid
+        """The id of the process and of its process group."""
         self._limits = limits
         self._popen = popen
         self._scratch = scratch
@@ -359,11 +361,6 @@ class Process:
         self.ready = answer
 
     @property
-    def pid(self) -> int:
-        """The id of the process and of its process group."""
-        return self._popen.pid
-
-    @property
     def is_reusable(self) -> bool:
         """Whether another call may be made."""
         return self.connection.is_open and not self.is_worn and not self.program.retired
@@ -382,7 +379,7 @@ class Process:
             watching.cancel()
 
     async def _count_children(self) -> int:
-        found = await asyncio.to_thread(isolation.find_descendants, self._popen.pid)
+        found = await asyncio.to_thread(isolation.find_descendants, self.pid)
         return len(found) - 1  # the skill's own process is below its keeper
 
     async def _watch_children(self) -> None:
@@ -444,7 +441,7 @@ class Process:
         """Kill the process and everything it started."""
         if self._popen.returncode is None and self._max_children:
             # The keeper goes last, by itself: as long as it lives, everything that the skill started is below it.
-            running_loop().run_in_executor(None, isolation.kill_descendants, self._popen.pid)
+            running_loop().run_in_executor(None, isolation.kill_descendants, self.pid)
             running_loop().call_later(_KEEPER_TIMEOUT_S, self._kill_group)
         else:
             self._kill_group()
@@ -452,7 +449,7 @@ class Process:
     def _kill_group(self) -> None:
         if self._popen.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._popen.pid, signal.SIGKILL)
+                os.killpg(self.pid, signal.SIGKILL)
 
     async def _wait_and_clean_up(self) -> int:
         try:

@@ -348,6 +348,8 @@ class JsonRpcClient:
         self.tool_hints = ToolHints()
         self.server_info: Reply = Reply()
         self.server_capabilities: Reply = Reply()
+        self.has_round_trips = transport.round_trips
+        """Whether each request travels alone, so that one may fail and the next one still reach the server."""
         self._transport = transport
         # A transport that has this sends without a task of its own for each request.
         self._start_request: StartRequest | None = getattr(transport, "start_request", None)
@@ -359,11 +361,6 @@ class JsonRpcClient:
         """Requests that are being sent, and round trips that go on, perhaps after the response."""
         self._listeners: list[Listener] = [self.server_requests.on_notification]
         self._background = _Background()
-
-    @property
-    def has_round_trips(self) -> bool:
-        """Whether each request travels alone, so that one may fail and the next one still reach the server."""
-        return self._transport.round_trips
 
     async def close(self) -> None:
         """Stop waiting for anything and close the transport."""
@@ -490,7 +487,7 @@ class JsonRpcClient:
         if sending is not None:
             sending.cancel()
         # In the stateless era, closing the stream of a request cancels it.
-        if not (self._transport.round_trips and is_modern(self.version)):
+        if not (self.has_round_trips and is_modern(self.version)):
             await self.notify("notifications/cancelled", {"requestId": request_id, "reason": reason or "cancelled"})
 
     async def _send(
@@ -501,7 +498,7 @@ class JsonRpcClient:
         except Exception as error:
             self._fail(request_id, error)
         else:
-            if self._transport.round_trips:
+            if self.has_round_trips:
                 self._end_round_trip(request_id, None)
 
     def _end_round_trip(self, request_id: RequestId, problem: Exception | None) -> None:

@@ -67,6 +67,8 @@ class SharedWorkers:
     """Writes what the workers here offer, and knows what those of other replicas do."""
 
     def __init__(self, core: Core, announce: Announce) -> None:
+        self.replica = core.replica
+        """The id of this replica."""
         self._core = core
         self._announce = announce
         self._rows = WorkerStore(core.store.database)
@@ -85,11 +87,6 @@ class SharedWorkers:
 
     def __iter__(self) -> Iterator[RemoteWorker]:
         return iter(self._remote.values())
-
-    @property
-    def replica(self) -> str:
-        """The id of this replica."""
-        return self._core.replica
 
     async def start(self, workers: Workers) -> None:
         """Call functions of workers here for other replicas, and refresh them when one of those is gone."""
@@ -118,8 +115,8 @@ class SharedWorkers:
             await self._calls.stop()
             self._calls = self._channels = None
             with suppress(StoreError):  # others remove them, when they find that this replica is gone
-                await self._rows.remove_all(self._core.replica)
-            self._announce(KIND, self._core.replica)
+                await self._rows.remove_all(self.replica)
+            self._announce(KIND, self.replica)
 
     def find(self, key: Key) -> Function | None:
         """The function of a worker of another replica."""
@@ -250,23 +247,22 @@ class SharedWorkers:
         raise problem
 
     async def _write(self) -> None:
-        replica = self._core.replica
         while self._unwritten:
             # Taken out first: a change during the write puts the worker back.
             worker = self._unwritten.pop(next(iter(self._unwritten)))
             try:
                 if worker.is_gone:
-                    await self._rows.remove(replica, worker.id)
+                    await self._rows.remove(self.replica, worker.id)
                     is_written = True
                 else:
-                    record = WorkerRecord(replica, worker.id, next(self._versions), self._to_body(worker))
+                    record = WorkerRecord(self.replica, worker.id, next(self._versions), self._to_body(worker))
                     is_written = await self._rows.put(record)
             except StoreError:
                 is_written = False
             if not is_written:  # the next refresh tries again
                 self._unwritten.setdefault(worker.id, worker)
                 return
-        self._announce(KIND, replica)
+        self._announce(KIND, self.replica)
 
     def _to_body(self, worker: Worker) -> str:
         assert self._workers is not None

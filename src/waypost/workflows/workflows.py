@@ -85,7 +85,8 @@ class Workflows(Component):
         self._pipeline = pipeline
         self._resume_runs = resume_runs
         self._upstreams = upstreams
-        self._capabilities: dict[str, models.Capability] = {}
+        self.capabilities: Mapping[str, models.Capability] = {}
+        """The building blocks of the configuration."""
         self._egresses: dict[bool, Egress] = {}
         context = ExecutorContext(
             connections=lambda: upstreams.connections,
@@ -134,7 +135,7 @@ class Workflows(Component):
         """Replace the workflows of the configuration; a `DefinitionError` changes nothing."""
         resolved = {name: resolve(model, capabilities or {}) for name, model in workflows.items()}
         self._apply("configured", resolved)
-        self._capabilities = dict(capabilities or {})
+        self.capabilities = dict(capabilities or {})
 
     def show_settings(self, settings: Callable[[], Settings]) -> None:
         """Offer the settings of the configuration as a resource."""
@@ -150,17 +151,12 @@ class Workflows(Component):
 
     def resolve(self, model: models.Workflow) -> models.Workflow:
         """A workflow with the entries of `capabilities` in place of their names."""
-        return resolve(model, self._capabilities)
+        return resolve(model, self.capabilities)
 
     @property
     def by_name(self) -> dict[str, models.Workflow]:
         """All workflows by name, wherever they come from."""
         return {name: model for found in self._sources.values() for name, model in found.items()}
-
-    @property
-    def capabilities(self) -> Mapping[str, models.Capability]:
-        """The building blocks of the configuration."""
-        return self._capabilities
 
     @property
     def connections(self) -> Mapping[str, Connection]:
@@ -252,7 +248,7 @@ class _Redefinition(Change):
     ) -> None:
         self._workflows = workflows
         self._resolved = resolved
-        self._capabilities = (dict(capabilities), workflows._capabilities)
+        self._capabilities = (dict(capabilities), workflows.capabilities)
         self._before = workflows.current
         self._draft = workflows.draft("configured", resolved)  # raises definition errors before anything changes
 
@@ -268,11 +264,11 @@ class _Redefinition(Change):
 
     def commit(self) -> None:
         self._workflows.commit(self._draft)
-        self._workflows._capabilities = self._capabilities[0]
+        self._workflows.capabilities = self._capabilities[0]
 
     async def rollback(self) -> None:
         self._workflows.commit(self._before)
-        self._workflows._capabilities = self._capabilities[1]
+        self._workflows.capabilities = self._capabilities[1]
 
 
 VERSION: Final = 1
