@@ -154,7 +154,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class LayeredDocumentStore:
-    """A store, and the skills of read-only sources.
+    """A store as it is read together with the skills of sources, which are read-only.
 
     Of two skills with one id the source's is shown, unless an operator published the stored one.
     """
@@ -176,14 +176,6 @@ class LayeredDocumentStore:
         ):
             return found
         return self._read_sources().get(key, found)
-
-    async def put(self, kind: Kind, key: str, value: Data) -> None:
-        """Write a value over any earlier one."""
-        await self._store.put(kind, key, value)
-
-    async def remove(self, kind: Kind, key: str) -> bool:
-        """Remove a key; return whether it existed."""
-        return await self._store.remove(kind, key)
 
     async def all(self, kind: Kind) -> list[Data]:
         """Return the skills of the sources, and all other stored values."""
@@ -267,7 +259,7 @@ class Collection(Generic[R]):
         self,
         kind: Kind,
         record: type[R],
-        store: DocumentStore,
+        store: DocumentStore | LayeredDocumentStore,
         own: DocumentStore,
         owners: Owners,
         access: Access,
@@ -280,7 +272,7 @@ class Collection(Generic[R]):
         self._record: type[R] = record
         self._store = store
         self._own = own
-        """The same without the skills of sources."""
+        """The same without the skills of sources; all changes are written there."""
         self._written = written
         self._is_free = is_free
         # What is checked must still hold when it is written.
@@ -345,7 +337,7 @@ class Collection(Generic[R]):
         return did_you_mean(key, [one for one in preselect(key, known) if self.access.shows_all(known[one], by)])
 
     async def _put(self, record: R) -> bool:
-        await self._store.put(self.kind, record.key, to_stored(record))
+        await self._own.put(self.kind, record.key, to_stored(record))
         if self._known is not None:
             self._known[record.key] = record.names
         self._written(self.kind, "register", record.key, record)
@@ -353,7 +345,7 @@ class Collection(Generic[R]):
 
     async def _remove(self, key: str, *, is_shown: bool) -> bool:
         # From the store alone: a skill of a source with this key cannot be removed, and is shown again.
-        removed = await self._store.remove(self.kind, key)
+        removed = await self._own.remove(self.kind, key)
         self._known = None  # a skill of a source under this key may be visible again
         if removed and is_shown:
             self._written(self.kind, "unregister", key, None)
