@@ -203,11 +203,8 @@ class Instances:
             to_json(instance.value),
         )
         history = (instance.id, 1, at, to_json(entry))
-        if request is None:
-            write = self._database.write(_START, row, history)
-        else:
-            write = self._database.write(_START_ONCE, row, history, request.row())
-        if not await write:
+        requests = () if request is None else (request.row(),)
+        if not await self._database.write(_START_ONCE if requests else _START, row, history, *requests):
             raise StaleVersion(f"There is already an instance {instance.id}.")
 
     async def get(self, instance_id: str) -> InstanceRecord | None:
@@ -269,11 +266,8 @@ class Instances:
         row = (settled.id, settled.version, token, settled.status, settled.due_at, to_json(settled.value))
         # The id sorts by time as text; the random end keeps two notes of one moment apart.
         noted = (settled.id, f"{time.time_ns():020d}{secrets.token_hex(4)}", at, to_json(note))
-        if request is None:
-            write = self._database.write(_SETTLE, row, noted)
-        else:
-            write = self._database.write(_SETTLE_ONCE, row, noted, request.row())
-        if not await write:
+        requests = () if request is None else (request.row(),)
+        if not await self._database.write(_SETTLE_ONCE if requests else _SETTLE, row, noted, *requests):
             raise _stale(settled)
 
     async def remove_new(self, instance_id: str, token: str) -> None:
