@@ -58,15 +58,21 @@ class HiddenItems:
         self._store = store
         self._version = 0
 
-    async def refresh(self) -> None:
-        """Hide what the store names, and show everything else."""
-        await self._read()
+    async def refresh(self) -> set[RowKey]:
+        """Hide what the store names, and show everything else; returns the hidden rows."""
+        found = await self._store.state.get(HIDDEN_SCOPE, _HIDDEN_KEY)
+        keys = set() if found is None else {(_KINDS[kind], name) for kind, name in found.value if kind in _KINDS}
+        version = 0 if found is None else found.version
+        if version != self._version:
+            self._version = version
+            self._registry.hide(keys)
+        return keys
 
     async def change(self, keys: Iterable[RowKey], *, hide: bool) -> None:
         """Hide rows, or show them again, on all replicas; `Busy` where too many would be hidden."""
         wanted = set(keys)
         for _ in range(_ATTEMPTS):
-            before = await self._read()
+            before = await self.refresh()
             after = before | wanted if hide else before - wanted
             if len(after) > MAX_HIDDEN:
                 raise Busy(f"At most {MAX_HIDDEN:,} items can be hidden; show some of the others first.")
@@ -79,15 +85,6 @@ class HiddenItems:
             self._registry.hide(after)
             return
         raise Busy("Other replicas keep changing what is hidden; try again.")
-
-    async def _read(self) -> set[RowKey]:
-        found = await self._store.state.get(HIDDEN_SCOPE, _HIDDEN_KEY)
-        keys = set() if found is None else {(_KINDS[kind], name) for kind, name in found.value if kind in _KINDS}
-        version = 0 if found is None else found.version
-        if version != self._version:
-            self._version = version
-            self._registry.hide(keys)
-        return keys
 
 
 # `proxy_default` uses one capability through a workflow of its own, so that agents follow links here too. It stays in
