@@ -40,7 +40,7 @@ class GuardModel:
 class Kinds:
     """The models of one marker by their tag, and their kinds."""
 
-    def __init__(self, marker: type, noun: str, provider: str = "") -> None:
+    def __init__(self, marker: type, noun: str, provider: str) -> None:
         self.marker = marker
         self.noun = noun
         self._provider = provider

@@ -122,7 +122,7 @@ def prompt_from_template(
     template: str,
     *,
     title: str | None = None,
-    description: str | None = None,
+    description: str | None,
     arguments: Sequence[tuple[str, str | None, bool]] = (),
 ) -> Capability:
     """A prompt from a Jinja2 template; each argument has a name, a description and whether it is required."""

@@ -484,7 +484,7 @@ class Registry:
             raise self.unknown_prompt(name, shows)
         return found
 
-    def unknown_prompt(self, name: str, shows: Callable[[Capability], bool] = lambda _: False) -> UnknownPrompt:
+    def unknown_prompt(self, name: str, shows: Callable[[Capability], bool]) -> UnknownPrompt:
         """The error for a prompt that does not exist, with the nearest one for which `shows` is true."""
         return UnknownPrompt(f"Unknown prompt: {shorten(name)}{self._suggest(name, Kind.PROMPT, shows)}")
 

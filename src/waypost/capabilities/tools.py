@@ -131,7 +131,7 @@ def make_tool(
     arity: int = 2,
     asynchronous: bool = True,
     default_category: str | None = None,
-    owner: str | None = None,
+    owner: str | None,
     returns: type | None = None,
 ) -> Capability:
     """A tool from its checked parts."""

@@ -63,7 +63,7 @@ class Console(Component):
 
     name = "console"
 
-    def __init__(self, hub: ManagedHub, api: Api, components: Iterable[Component] = ()) -> None:
+    def __init__(self, hub: ManagedHub, api: Api, components: Iterable[Component]) -> None:
         self._hub = hub
         self._api = api
         self._sessions = Sessions(

@@ -196,8 +196,8 @@ class SkillFolders(Component):
     def __init__(
         self,
         registry: Registry,
-        updated: Callable[[str], None] = lambda _: None,
-        changed: Callable[[], Awaitable[None]] | None = None,
+        updated: Callable[[str], None],
+        changed: Callable[[], Awaitable[None]],
     ) -> None:
         self._unserved: tuple[Problem, ...] = ()
         self._unread: tuple[Problem, ...] = ()
@@ -329,11 +329,10 @@ class SkillFolders(Component):
 
     async def _report_change(self) -> None:
         """Report a change to the component that shows the documents; the folders are watched even if that fails."""
-        if self._changed is not None:
-            try:
-                await self._changed()
-            except WaypostError as error:
-                _log.warning("a change in folders was not reported: %s", error.message)
+        try:
+            await self._changed()
+        except WaypostError as error:
+            _log.warning("a change in folders was not reported: %s", error.message)
 
     def _directories(self) -> frozenset[Path]:
         roots = (*self.snapshots.skills, *self.snapshots.prompts)

@@ -414,7 +414,7 @@ class Pipeline:
             return await maybe_await(await run)
 
 
-def error_result(name: str, error: BaseException, secrets: tuple[str, ...] = (), asked: str = "") -> Result:
+def error_result(name: str, error: BaseException, secrets: tuple[str, ...], asked: str = "") -> Result:
     """The result for an error of a tool; errors that are not the tool's are raised.
 
     Where a rule hides the tool, that is the error for a tool that does not exist, under the name that was asked for.

@@ -395,9 +395,9 @@ class Gateway(Component):
         store: Store,
         workflows: Workflows,
         guard: PolicyGuard,
-        ranking: Ranking = "auto",
-        read_at: ReadAt = lambda uri: None,
-        list_pending: Callable[[], Iterable[Pending]] = lambda: (),
+        ranking: Ranking,
+        read_at: ReadAt,
+        list_pending: Callable[[], Iterable[Pending]],
     ) -> None:
         self._workflows = workflows
         self._loading: asyncio.TimerHandle | None = None

@@ -412,7 +412,7 @@ class Introspection:
 class IntrospectionVerifier:
     """Checks tokens by asking their issuer whether they are active."""
 
-    def __init__(self, terms: Terms, introspection: Introspection, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, terms: Terms, introspection: Introspection, *, clock: Callable[[], float]) -> None:
         self._terms = terms
         self._asked = introspection
         self._clock = clock

@@ -163,7 +163,7 @@ class Imports(Listener, Component):
         upstreams: Upstreams,
         store: Store,
         audit: AuditLog | None,
-        updates: Broadcast | None = None,
+        updates: Broadcast | None,
     ) -> None:
         self._registry = registry
         self._upstreams = upstreams

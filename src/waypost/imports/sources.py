@@ -79,7 +79,7 @@ def noun_of_key(key: str) -> str:
     return noun if blank and noun in PINNED else TOOL
 
 
-def pinned_part(definition: Mapping[str, Any], noun: str = TOOL, recipe: int = RECIPE) -> Data:
+def pinned_part(definition: Mapping[str, Any], noun: str, recipe: int = RECIPE) -> Data:
     """The entries of a definition that its pin covers."""
     # `_meta`, which the first recipe does not cover, is the last entry.
     entries = PINNED[noun] if recipe > 1 else PINNED[noun][:-1]

@@ -82,7 +82,7 @@ _MAX_ROUNDS: Final = 16
 class Rounds:
     """The questions and answers of a request so far."""
 
-    def __init__(self, seal: Seal, binding: bytes, responses: Any = None, state: str | None = None) -> None:
+    def __init__(self, seal: Seal, binding: bytes, responses: Any, state: str | None) -> None:
         self._seal = seal
         self._binding = binding
         self._round = 1

@@ -108,7 +108,7 @@ class RunningTask:
     """Work that runs as a task."""
 
     def __init__(
-        self, record: TaskRecord, records: Tasks, version: str, principal: Principal, owner: str | None = None
+        self, record: TaskRecord, records: Tasks, version: str, principal: Principal, owner: str | None
     ) -> None:
         self.record = record
         self.principal = principal

@@ -205,8 +205,8 @@ class Audit:
     async def scan(
         self,
         limit: int,
-        before: Place = LAST,
-        decision: str | None = None,
+        before: Place,
+        decision: str | None,
         keeps: Callable[[AuditEntry], bool] | None = None,
         max_blocks: int | None = None,
         words: Sequence[str] = (),

@@ -409,7 +409,7 @@ class JsonRpcClient:
         self,
         request_id: RequestId,
         method: str,
-        params: dict[str, Any] | None = None,
+        params: dict[str, Any] | None,
         meta: Mapping[str, Any] | None = None,
         convert: Convert | None = Reply.of,
     ) -> asyncio.Future[Any]:

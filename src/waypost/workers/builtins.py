@@ -40,7 +40,7 @@ class Builtins:
         functions: Functions,
         triggers: Triggers,
         workers: Callable[[], Iterable[Worker]],
-        elsewhere: Iterable[RemoteWorker] = (),
+        elsewhere: Iterable[RemoteWorker],
     ) -> None:
         self._functions = functions
         self._triggers = triggers

@@ -60,7 +60,7 @@ class End(Protocol):
 class Channel:
     """Messages on their way from one end to the other."""
 
-    def __init__(self, channels: Channels, max_messages: int, maker: str, replica: str = "") -> None:
+    def __init__(self, channels: Channels, max_messages: int, maker: str, replica: str) -> None:
         # Workers open the other end at their own replica, which has to find the channel.
         self.id = f"{replica}.{uuid.uuid4()}" if replica else str(uuid.uuid4())
         self.maker = maker
@@ -157,7 +157,7 @@ class ChannelEnd(Receiver):
 class Channels:
     """All channels of a hub."""
 
-    def __init__(self, limit: int, replica: str = "") -> None:
+    def __init__(self, limit: int, replica: str) -> None:
         self._limit = limit
         self._replica = replica
         self._channels: dict[str, Channel] = {}

@@ -268,7 +268,7 @@ class ApiKey(Struct, tag="api_key"):
 class HttpFunctions:
     """Calls functions that workers registered with a URL."""
 
-    def __init__(self, allow_private: bool, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, allow_private: bool, secrets: Iterable[str]) -> None:
         self._allow_private = allow_private
         self._secret_names = frozenset(secrets)
         """The environment variables that requests may carry."""

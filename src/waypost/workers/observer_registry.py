@@ -48,7 +48,7 @@ class ObserverRegistry:
     one of these leads to `_update_state`, which reports a new state to the maker of the observer.
     """
 
-    def __init__(self, functions: Functions, calls: CallRunner, shared: SharedWorkers | None = None) -> None:
+    def __init__(self, functions: Functions, calls: CallRunner, shared: SharedWorkers | None) -> None:
         self._functions = functions
         self._calls = calls
         self._shared = shared

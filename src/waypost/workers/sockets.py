@@ -529,7 +529,7 @@ class Port:
         is_token_needed: Callable[[], bool],
         open_session: Callable[[str], Receiver],
         open_channel: Callable[[SplitResult], Receiver],
-        limits: Limits | None = None,
+        limits: Limits | None,
     ) -> None:
         if is_open_to_all(settings):
             raise WaypostError(

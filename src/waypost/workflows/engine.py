@@ -376,7 +376,7 @@ class Engine:
                 return known
         return self.rights.canonical(name).removeprefix(CANONICAL)
 
-    def find_definition(self, name: str, caller: Caller | None = None) -> Definition:
+    def find_definition(self, name: str, caller: Caller | None) -> Definition:
         """A definition by one of its names; one that is hidden from the caller counts as unknown."""
         found = self.library.get(self.definition_id(name))
         if found is not None and (caller is None or not self.rights.is_hidden(found.tool_name, caller)):

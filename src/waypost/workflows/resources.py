@@ -280,7 +280,7 @@ class Runs:
             if instance.body.parent is not None and instance.body.parent.id == workflow_id
         ][:MAX_CHILDREN]
 
-    async def show_latest(self, workflow_id: str, caller: Caller, *, before: int = 0, limit: int = 50) -> Answer:
+    async def show_latest(self, workflow_id: str, caller: Caller, *, before: int, limit: int) -> Answer:
         """An instance and its latest history, or that before a version; the newest first, whatever its length."""
         answer = await self._engine.get(workflow_id, caller)
         if answer.refused:

@@ -441,7 +441,7 @@ def simulate(definition: Definition, *, walks: int = WALKS, steps: int = STEPS, 
 class Simulation:
     """The walks through one definition, and what they found so far."""
 
-    def __init__(self, definition: Definition, seed: int = 0) -> None:
+    def __init__(self, definition: Definition, seed: int) -> None:
         self._definition = definition
         self._seed = seed
         self._random = Random(seed)  # noqa: S311  # nothing secret depends on it

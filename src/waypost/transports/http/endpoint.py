@@ -215,7 +215,7 @@ async def send_events(
     *,
     is_numbered: bool,
     is_primed: bool = False,
-    reader: object | None = None,
+    reader: object | None,
     is_general: bool = False,
 ) -> None:
     """Write the events of streams, one after the other, each behind a number, until they end or are released."""
@@ -255,7 +255,7 @@ _NEW_WORK: Final = frozenset({"initialize", "tools/call", "subscriptions/listen"
 class Endpoint:
     """The MCP endpoint of one engine."""
 
-    def __init__(self, engine: Engine, gate: Gate, auth: Authentication | None = None) -> None:
+    def __init__(self, engine: Engine, gate: Gate, auth: Authentication | None) -> None:
         self._engine = engine
         self._max_depth = engine.settings.limits.json_depth
         self._auth = auth

@@ -24,7 +24,7 @@ _log: Final = logging.getLogger(__name__)
 class AttemptsFailed(ExecutorFailed):
     """Every attempt failed; carries a record of each."""
 
-    def __init__(self, last: ExecutorFailed, attempts: list[dict[str, Any]], secrets: tuple[str, ...] = ()) -> None:
+    def __init__(self, last: ExecutorFailed, attempts: list[dict[str, Any]], secrets: tuple[str, ...]) -> None:
         super().__init__(without(last.message, secrets), last.error_class)
         self.attempts = attempts
 
