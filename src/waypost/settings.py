@@ -127,10 +127,7 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
     """What clients may take of the hub's time, memory and connections."""
 
     max_header_bytes: Annotated[
-        int,
-        Meta(
-            ge=1_024, le=16 * MIB, description="The largest request line and headers of an HTTP request; more is 431."
-        ),
+        int, Meta(ge=1_024, le=16 * MIB, description="The largest request line and headers over HTTP; more is 431.")
     ] = 65_536
     header_timeout_ms: Annotated[
         int, Meta(ge=1, le=DAY_MS, description="How long a client may take to send its headers; later is 408.")
@@ -159,11 +156,11 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
             description="How many bytes of responses wait for slow clients in all; a principal with a quarter waits.",
         ),
     ] = 256 * MIB
+    max_request_bytes: Annotated[
+        int, Meta(ge=1_024, le=1_048_576 * MIB, description="How many bytes of large requests are answered at once.")
+    ] = 256 * MIB
     max_client_bytes: Annotated[
-        int,
-        Meta(
-            ge=1_024, le=16 * MIB, description="How large the name and the capabilities of a session's client may be."
-        ),
+        int, Meta(ge=1_024, le=16 * MIB, description="How large a client's name and capabilities may be in a session.")
     ] = 65_536
     max_streams: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many streams of notifications may be open; more are refused.")
@@ -581,6 +578,10 @@ class WorkerLimits(Struct, frozen=True, kw_only=True, rename="camel"):
         int, Meta(ge=1_024, le=65_536 * MIB, description="How large everything may be that a worker registers.")
     ] = 4 * MIB
     channels: Annotated[int, Meta(ge=0, le=1_000_000, description="How many channels all workers may have.")] = 10_000
+    call_bytes: Annotated[
+        int,
+        Meta(ge=1_024, le=1_048_576 * MIB, description="How large the large calls may be that run for all workers."),
+    ] = 256 * MIB
 
 
 class Workers(Struct, frozen=True, kw_only=True, rename="camel"):

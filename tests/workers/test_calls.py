@@ -10,6 +10,7 @@ import pytest
 from tests.protocol.conftest import asynchronous, until
 from tests.workers.wire import Json, at_work, hub_for_workers, rows, wired
 from waypost.policy.rules import Rule
+from waypost.settings import WorkerLimits
 
 VALUES = [None, 0, -1.5, "", 'grüße 🦊 \u0000 \\ "', True, [], {}, [[{"a": [None]}]], {"": {"ключ": "値"}}]
 
@@ -253,3 +254,23 @@ async def test_a_payload_that_a_tool_cannot_read_is_an_error_of_the_caller(caplo
         assert error["code"] == "invocation_failed"
         assert error["message"].startswith("The payload of double cannot be read: ")
         assert "crashed" not in caplog.text
+
+
+@asynchronous
+async def test_large_calls_of_workers_are_bounded_in_bytes_until_they_end() -> None:
+    hub = hub_for_workers(workers={"port": 0, "limits": WorkerLimits(call_bytes=100_000)})
+    async with at_work(hub), wired(hub) as owner, wired(hub) as caller:
+        await owner.offer("a::b")
+        asked = [await caller.ask("a::b", "x" * 60_000) for _ in range(3)]
+        calls = [await owner.next("invokefunction") for _ in range(2)]
+        refused = await caller.next("invocationresult", invocation_id=asked[2])
+        assert "bytes of large calls are in work (workers.limits.callBytes)" in refused["error"]["message"]
+        small = await caller.ask("a::b", 1)
+        calls.append(await owner.next("invokefunction"))
+        for call in calls:
+            await owner.answer(call, "done")
+        for one in (*asked[:2], small):
+            assert (await caller.next("invocationresult", invocation_id=one))["result"] == "done"
+        again = await caller.ask("a::b", "x" * 60_000)
+        await owner.answer(await owner.next("invokefunction"), "done")
+        assert (await caller.next("invocationresult", invocation_id=again))["result"] == "done"

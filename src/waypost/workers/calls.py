@@ -21,13 +21,22 @@ from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import Chain, Principal
 from waypost.capabilities.results import encode_json
 from waypost.errors import Busy, InvocationFailed, StaleVersion, StoreError, UnknownTool, WaypostError
+from waypost.execution.limits import Shares
 from waypost.execution.pipeline import Pipeline
 from waypost.loops import KeyLocks, cancel_tasks, running_loop, start_task
 from waypost.queues import Delivery, StoreQueue
 from waypost.stores.store import Store
 from waypost.suggestions import did_you_mean, preselect
 from waypost.workers import frames
-from waypost.workers.frames import NULL, InvocationResult, InvokeFunction, encode, split_baggage, to_failure
+from waypost.workers.frames import (
+    LARGE_MESSAGE_BYTES,
+    NULL,
+    InvocationResult,
+    InvokeFunction,
+    encode,
+    split_baggage,
+    to_failure,
+)
 from waypost.workers.functions import DEFAULT, Call, Function, Functions, is_internal
 from waypost.workers.triggers import Listener
 from waypost.workers.worker import MAX_PENDING_CALLS, Worker
@@ -172,9 +181,11 @@ async def _renew_lease(delivery: Delivery) -> None:
 class CallRunner:
     """Makes the calls of workers, and calls to them."""
 
-    def __init__(self, functions: Functions, pipeline: Pipeline, store: Store, max_depth: int) -> None:
+    def __init__(self, functions: Functions, pipeline: Pipeline, store: Store, max_depth: int, max_bytes: int) -> None:
         self._functions = functions
         self._max_depth = max_depth
+        self._payloads = Shares(max_bytes)
+        """The bytes of large payloads, which stay in memory until the call ends, by the worker that makes it."""
         self._pipeline = pipeline
         self.queue = CallQueue(store, self.invoke)
         self._background: set[asyncio.Task[None]] = set()
@@ -191,23 +202,44 @@ class CallRunner:
 
     def start(self, worker: Worker, frame: InvokeFunction) -> None:
         """Start a call that a worker makes."""
+        size = 0 if frame.data is UNSET else len(frame.data)
+        is_large = size >= LARGE_MESSAGE_BYTES
+        if is_large and not self._payloads.try_take(worker.id, size):
+            self._refuse(worker, frame)
+            return
+        task: asyncio.Task[None] | None
         if frame.action is not None and frame.action.type == "enqueue":
-            start_task(self._answer(worker, frame, self._enqueue), worker.calls)
+            task = start_task(self._answer(worker, frame, self._enqueue), worker.calls)
         elif frame.is_void:
-            self.start_background(self._run_void(worker, frame))
+            task = self.start_background(self._run_void(worker, frame))
         else:
-            start_task(self._answer(worker, frame, self._make), worker.calls)
+            task = start_task(self._answer(worker, frame, self._make), worker.calls)
+        if is_large:
+            if task is None:
+                self._payloads.give_back(worker.id, size)
+            else:
+                task.add_done_callback(lambda _: self._payloads.give_back(worker.id, size))
 
-    def start_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _refuse(self, worker: Worker, frame: InvokeFunction) -> None:
+        if frame.is_void:
+            _log.debug("a large call of %s without an answer was dropped", frame.function_id)
+            return
+        message = (
+            f"{self._payloads.total} bytes of large calls are in work (workers.limits.callBytes); try again later."
+        )
+        error = Raw(encode(to_failure(Busy(message))))
+        worker.send(InvocationResult(frame.invocation_id, frame.function_id, error=error))
+
+    def start_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         """Start something that has no caller to wait for it; dropped when too much of that runs."""
         if len(self._background) < MAX_PENDING_CALLS:
-            start_task(work, self._background)
-            return
+            return start_task(work, self._background)
         # Or Python would warn that the coroutine was never awaited.
         work.close()
         self._dropped += 1
         if self._dropped % MAX_PENDING_CALLS == 1:
             _log.warning("%d calls without an answer run already; %d were dropped", MAX_PENDING_CALLS, self._dropped)
+        return None
 
     async def invoke(self, call: Call, caller: Caller, namespace: str = DEFAULT, within: float = CALL_TIMEOUT_S) -> Raw:
         """Make a call: of a function by its id, or of a tool by its name."""

@@ -235,7 +235,7 @@ class Workers(Component):
         # Where callers are authenticated, a worker sees the arguments of others only if the operator says so.
         self.observes = not is_token_needed() if settings.observe is None else settings.observe
         self.functions = Functions()
-        self.calls = CallRunner(self.functions, pipeline, store, settings.max_depth)
+        self.calls = CallRunner(self.functions, pipeline, store, settings.max_depth, settings.limits.call_bytes)
         self.observers = ObserverRegistry(self.functions, self.calls, shared)
         self.calls.call_observer = self.observers.call
         budget = Budget(settings.limits)

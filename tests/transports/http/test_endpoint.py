@@ -1,5 +1,6 @@
 """The response to each request, and the era it belongs to."""
 
+import asyncio
 import base64
 import gzip
 import json
@@ -18,7 +19,7 @@ from tests.protocol.conftest import (
     request,
     stateless,
 )
-from tests.transports.http.conftest import ADD, BOTH, EVENTS, Headers, browsing, code
+from tests.transports.http.conftest import ADD, BOTH, EVENTS, Call, Headers, browsing, code
 from waypost import Hub
 from waypost.wire.params import PROTOCOL_VERSION
 from waypost.wire.versions import LATEST_LEGACY, LEGACY, V2025_03_26, V2025_11_25, V2026_07_28
@@ -379,3 +380,41 @@ async def test_stateless_requests_ignore_sessions_and_never_mention_them() -> No
             call = await web.modern("tools/list", headers=headers)
             assert call.status == 200
             assert "mcp-session-id" not in call.headers
+
+
+@pytest.mark.parametrize("is_modern", [False, True])
+@asynchronous
+async def test_large_requests_are_bounded_in_bytes_until_they_are_answered(is_modern: bool) -> None:
+    hub = Hub("hub", version="1.0.0", max_request_bytes=100_000)
+    running: list[str] = []
+    released = asyncio.Event()
+
+    @hub.tool
+    async def hold(text: str) -> int:
+        running.append(text)
+        await released.wait()
+        return len(text)
+
+    def call(size: int) -> Json:
+        return {"name": "hold", "arguments": {"text": "x" * size}}
+
+    async with browsing(hub) as web:
+        visitor = await web.session()
+
+        def ask(number: int, size: int) -> Call:
+            if is_modern:
+                return web.open_modern(stateless(number, "tools/call", call(size)))
+            return visitor.open(request(number, "tools/call", call(size)))
+
+        held = [ask(1, 60_000), ask(2, 60_000)]
+        await held[1].until(lambda: len(running) == 2)
+        refused = ask(3, 60_000)
+        await refused.task
+        assert (refused.status, code(refused), refused.json["id"]) == (503, -32000, 3)
+        assert "bytes of large requests are in work (maxRequestBytes)" in refused.json["error"]["message"]
+        assert refused.headers["retry-after"] == "1"
+        small = ask(4, 10)
+        await small.until(lambda: len(running) == 3)
+        released.set()
+        assert [(await one.done()).status for one in (*held, small)] == [200, 200, 200]
+        assert (await ask(5, 60_000).done()).status == 200

@@ -22,7 +22,7 @@ from waypost.errors import (
     StoreUnavailable,
     shorten,
 )
-from waypost.execution.limits import Ticker, ticker
+from waypost.execution.limits import Shares, Ticker, ticker
 from waypost.protocol import legacy, modern
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange, track_request
@@ -247,8 +247,11 @@ _STATUS: Final = {-32700: 400, -32600: 400, -32601: 404, -32602: 400, -32020: 40
 _EVENT_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 _NO_SESSION: Final = "There is no such session; initialize again."
 DRAINING: Final = "This replica is stopping and takes no new work; send the request again, another replica answers it."
-AGAIN: Final[tuple[Header, ...]] = ((b"retry-after", b"1"), (b"connection", b"close"))
+RETRY: Final[Header] = (b"retry-after", b"1")
+AGAIN: Final[tuple[Header, ...]] = (RETRY, (b"connection", b"close"))
 """Behind a balancer of connections a new connection leads to another replica; the one that is open does not."""
+LARGE_REQUEST_BYTES: Final = 32 * 1024
+"""From here on the bytes of a request count; what smaller ones hold is bounded by their number."""
 _NEW_WORK: Final = frozenset({"initialize", "tools/call", "subscriptions/listen"})
 
 
@@ -263,6 +266,8 @@ class Endpoint:
         self._log = engine.messages
         self._keep_message = engine.messages.keep
         self._large = LargeResponses(engine.settings.limits.max_unread_bytes)
+        self._in_work = Shares(engine.settings.limits.max_request_bytes)
+        """The bytes of large requests, which stay in memory until they are answered, by principal."""
 
     def __call__(
         self,
@@ -310,18 +315,32 @@ class Endpoint:
                 principal = current
         start = body[:MAX_MESSAGE_BYTES]  # the same object where it is short enough
         self._keep_message((time_ns(), "in", principal.id, headers.get(SESSION), start, len(body)))
-        version = headers.get(VERSION)
-        if version is not None and version.strip(b" \t") not in _LEGACY_HEADERS:
-            return await self._post_modern(receive, send, headers, principal, body)
-        if body.lstrip()[:1] == b"[":
-            return await self._post_batch(receive, send, headers, principal, body)
+        is_large = len(body) >= LARGE_REQUEST_BYTES
+        if is_large and not self._in_work.try_take(principal.id, len(body)):
+            busy = f"{self._in_work.total} bytes of large requests are in work (maxRequestBytes); try again later."
+            payload = messages.error(messages.find_id(body), CALL_FAILED, busy)
+            return await respond(send, 503, payload, (JSON, RETRY))
+        try:
+            version = headers.get(VERSION)
+            if version is not None and version.strip(b" \t") not in _LEGACY_HEADERS:
+                return await self._post_modern(receive, send, headers, principal, body)
+            if body.lstrip()[:1] == b"[":
+                return await self._post_batch(receive, send, headers, principal, body)
+            return await self._post_message(receive, send, headers, principal, body)
+        finally:
+            if is_large:
+                self._in_work.give_back(principal.id, len(body))
+
+    async def _post_message(
+        self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal, body: bytes
+    ) -> None:
         try:
             message = messages.parse(body, self._max_depth)
         except ProtocolError as error:
             return await _send_malformed(send, error, body, headers)
         # The header is missing, or another one where there is no session, but the body is of 2026-07-28: that era
         # refuses it and says so.
-        is_stateless = version is None or SESSION not in headers
+        is_stateless = VERSION not in headers or SESSION not in headers
         if is_stateless and message.id is not UNSET and modern.is_modern_request(message):
             return await self._answer_modern(receive, send, headers, principal, message)
         return await self._post_legacy(receive, send, headers, principal, message)
