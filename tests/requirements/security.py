@@ -109,7 +109,7 @@ THREATS = {
             "transports/http/test_endpoint_stateless.py::test_two_headers_do_not_add_up_to_one_argument",
             "transports/http/test_endpoint_stateless.py::test_parameter_headers_agree_with_the_arguments",
             "transports/http/test_endpoint.py::test_an_envelope_without_the_header_is_a_mismatch",
-            "transports/http/test_endpoint.py::test_an_envelope_under_the_header_of_an_older_version_is_refused",
+            "transports/http/test_endpoint.py::test_an_envelope_under_the_header_of_an_older_version_is_a_mismatch",
             "capabilities/test_headers.py::test_a_header_that_cannot_be_sent_is_refused",
         ),
     ),

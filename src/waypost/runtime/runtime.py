@@ -178,7 +178,7 @@ class Runtime:
         await self.start_added()
         for hook in hub.hooks.stack("start"):
             await maybe_await(hook())
-        stack.push_async_callback(self._stop_part, "sessions and tasks", core.engine.stop)  # they use components
+        stack.push_async_callback(self._stop_engine)  # sessions and tasks use components
         stack.push_async_callback(self._run_stop_hooks)
         if "replicas" in self._components:
             await self.replicas.set_status("ready")
@@ -231,15 +231,18 @@ class Runtime:
             self._stop_by = asyncio.get_running_loop().time() + STOP_TIMEOUT_S
             await stack.aclose()
         core = self.core
-        if core.guard.audit is not None:
-            core.guard.audit.stop()
         # Again, as after a failed start: what the engine waits for still writes to the bus, the store and the audit.
-        await self._stop_part("sessions and tasks", core.engine.stop)
+        await self._stop_engine()
         await core.bus.close()
         await core.store.close()
         core.pipeline.pool.close()
         if self._auth is not None:
             await self._auth.close()
+
+    async def _stop_engine(self) -> None:
+        if self.core.guard.audit is not None:
+            self.core.guard.audit.stop()  # the engine waits for what the audit still writes
+        await self._stop_part("sessions and tasks", self.core.engine.stop)
 
     async def _stop_components(self) -> None:
         for component in reversed(self.components):
@@ -589,9 +592,7 @@ class Runtime:
     @property
     def skill_set(self) -> SkillSet | None:
         """The skills of a directory, where the configuration names one."""
-        if "skills" not in self._components:
-            return None
-        section = self.executable_skills.section
+        section = self.executable_skills.section if "skills" in self._components else None
         return None if section is None else section.dynamic
 
     @property
@@ -611,8 +612,7 @@ class Runtime:
     @property
     def configuration(self) -> Configuration | None:
         """The configuration file behind the hub, if there is one."""
-        found = self._components.get("configuration")
-        return found if found is None else cast("Configuration", found)
+        return cast("Configuration | None", self._components.get("configuration"))
 
     # What the protocol engine and running handlers ask for.
 

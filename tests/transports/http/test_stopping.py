@@ -186,7 +186,7 @@ async def test_an_operator_request_is_answered_when_the_hub_stops(monkeypatch: p
     await serving
 
     assert sent[0]["status"] == 503
-    assert json.loads(sent[1]["body"])["error"]["message"] == "The hub is stopping."
+    assert json.loads(sent[1]["body"]) == {"error": "The hub is stopping."}
 
 
 def waiting() -> tuple[Hub, asyncio.Event]:
