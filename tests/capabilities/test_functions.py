@@ -4,12 +4,12 @@ import asyncio
 import functools
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import pytest
 
 import waypost
-from tests.capabilities.client import call, listed, new_hub, request, text
+from tests.capabilities.client import call, listed, new_hub, text
 from waypost import DefinitionError, Result, Text
 from waypost.capabilities.components import is_async
 from waypost.testing import connect
@@ -148,20 +148,22 @@ def test_a_context_is_injected_by_its_type_in_any_position() -> None:
     assert text(call(hub, "alone")) == "anonymous"
 
 
-def test_a_tool_that_takes_only_the_context_drops_all_arguments() -> None:
+def test_a_context_may_be_optional_and_is_always_given() -> None:
     hub = new_hub()
 
     @hub.tool
-    def where(ctx: Context) -> str:
-        return ctx.principal.id
+    def greet(word: str, ctx: Context | None = None) -> str:
+        return f"{word} {'nobody' if ctx is None else ctx.principal.id}"
 
-    @hub.prompt
-    def hello(*, ctx: Context) -> str:
-        return f"Hello {ctx.principal.id}"
+    @hub.tool
+    def name(ctx: Optional[Context] = None) -> str:  # noqa: UP045  # as older code writes it
+        return "nobody" if ctx is None else ctx.principal.id
 
-    assert text(call(hub, "where", random_string="", ctx="x")) == "anonymous"
-    answer = request(hub, "prompts/get", name="hello", arguments={"more": "x"})
-    assert answer["result"]["messages"][0]["content"]["text"] == "Hello anonymous"
+    rows = listed(hub)
+    assert list(rows["greet"]["inputSchema"]["properties"]) == ["word"]
+    assert rows["name"]["inputSchema"] == {"type": "object"}
+    assert text(call(hub, "greet", word="hi", ctx="x")) == "hi anonymous"
+    assert text(call(hub, "name")) == "anonymous"
 
 
 def test_a_function_without_annotations_takes_args_and_ctx_as_they_come() -> None:

@@ -261,7 +261,8 @@ def inspect_shape(function: Callable[..., Any], *, declared: Arguments | None, s
     returned = known.get("return", inspect.Signature.empty)
     if declared is not None or not any(parameter.name in known for parameter in parameters):
         return Shape(False, _count_positional(parameters), None, declared or OPEN, returned)
-    context_parameter = next((p.name for p in parameters if known.get(p.name) is Context), None)
+    # Other frameworks write it with a default, `ctx: Context | None = None`; here it is always given.
+    context_parameter = next((p.name for p in parameters if known.get(p.name) in (Context, Context | None)), None)
     own = {p.name for p in parameters} - {context_parameter}
     skip = frozenset(p.name for p in everything if p.name not in own)
     arguments = signatures.from_function(function, skip) if own else OPEN
