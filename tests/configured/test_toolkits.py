@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from tests.configured.conftest import KIT, Folder, names, run
+from waypost import Hub
+from waypost.errors import ConfigError
 from waypost.testing import TestClient
 
 
@@ -117,3 +119,13 @@ def test_two_files_with_one_name_do_not_collide(folder: Folder) -> None:
 
     assert names(run(folder, TestClient.list_tools)) == ["speak_a", "speak_b"]
     assert run(folder, lambda client: client.call_tool("speak_a")).text == "a"
+
+
+def test_a_file_that_makes_a_hub_of_the_configuration_that_names_it_is_a_finding(folder: Folder) -> None:
+    made = f"import waypost\nhub = waypost.Hub.from_config({str(folder.config)!r})\n"
+    folder.tools.write_text(KIT + made)
+
+    with pytest.raises(ConfigError, match="makes a hub of a configuration that names this file"):
+        Hub.from_config(folder.config)
+    folder.tools.write_text(KIT)
+    assert run(folder, lambda client: client.call_tool("speak")).text == "one"

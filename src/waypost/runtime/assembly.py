@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import importlib.util
 import sys
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -311,7 +312,16 @@ def load_module(target: str) -> ModuleType:
         raise DefinitionError(f"{target} cannot be imported: {type(error).__name__}: {error}.") from error
 
 
+_loading: Final[ContextVar[frozenset[Path]]] = ContextVar("loading", default=frozenset())
+"""The files that are being imported."""
+
+
 def _load_file(file: Path) -> ModuleType:
+    path = file.resolve()
+    if path in _loading.get():
+        raise DefinitionError(
+            f"{file} makes a hub of a configuration that names this file in `toolkits`; move them to another file."
+        )
     spec = importlib.util.spec_from_file_location(f"waypost_file_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise DefinitionError(f"{file} is not a Python file.")
@@ -319,11 +329,15 @@ def _load_file(file: Path) -> ModuleType:
     # Type hints and dataclasses look their module up by name.
     sys.modules[spec.name] = module
     # A file may import its neighbours, as a script may.
-    folder = str(file.resolve().parent)
+    folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    # Bytecode is matched by whole seconds: an edit within one would go unseen.
-    exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)  # noqa: S102
+    before = _loading.set(_loading.get() | {path})
+    try:
+        # Bytecode is matched by whole seconds: an edit within one would go unseen.
+        exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)  # noqa: S102
+    finally:
+        _loading.reset(before)
     return module
 
 
