@@ -105,6 +105,7 @@ def _entry(number: int, at: float) -> AuditEntry:
 def _copy_instances(database: Path, size: Size) -> None:
     """Write copies of a real instance and of its first event, without the engine."""
     with closing(apsw.Connection(str(database))) as connection:
+        connection.set_busy_timeout(60_000)  # the hub runs, and may write at this moment
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN IMMEDIATE")
         (body,) = next(connection.execute("SELECT body FROM instances WHERE id = ?", (LONG,)))
