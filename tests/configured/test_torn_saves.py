@@ -68,6 +68,9 @@ class Client:
         response = self._connection.getresponse()
         body = response.read()
         self._used_at = time.monotonic()
+        if response.getheader("content-type") == "text/event-stream":
+            # The answer of a call that took long, as after a kill on PostgreSQL: the dead process has leased all slots.
+            body = body.rpartition(b"data: ")[2]
         return response.status, json.loads(body)
 
     def status(self, key: str | None = None) -> int:

@@ -25,9 +25,9 @@ from waypost.stores.replicas import Budget, BudgetStore, Holding
 from waypost.stores.store import Store
 
 _log: Final = logging.getLogger(__name__)
-LEASE_S: Final = 9.0
+LEASE_S: Final = 15.0
 """How long a lease may be used after it was last renewed; so long the units of a replica that was killed are lost."""
-ROUND_S: Final = 3.0
+ROUND_S: Final = 5.0
 """How often leases in use are renewed, and others returned."""
 GRACE_S: Final = 1.0
 """What two replicas may disagree about the time of the database."""
