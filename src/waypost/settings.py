@@ -564,7 +564,7 @@ class Breakers(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class WorkerLimits(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What workers may register."""
+    """What workers may register and have in work."""
 
     functions: Annotated[int, Meta(ge=0, le=1_000_000, description="How many functions a worker may offer.")] = 10_000
     triggers: Annotated[int, Meta(ge=0, le=1_000_000, description="How many triggers a worker may bind.")] = 10_000
@@ -601,7 +601,7 @@ class Workers(Struct, frozen=True, kw_only=True, rename="camel"):
         dict[Name, Name],
         Meta(description="Tokens by the name of a worker: a worker that sends one has that name, and no other has it."),
     ] = {}
-    limits: Annotated[WorkerLimits, Meta(description="What workers may register.")] = msgspec.field(
+    limits: Annotated[WorkerLimits, Meta(description="What workers may register and have in work.")] = msgspec.field(
         default_factory=WorkerLimits
     )
     max_depth: Annotated[
